@@ -1,0 +1,185 @@
+"""Everything that touches zarr's private API, each use covered by a test of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+from zarr.abc.store import RangeByteRequest, Store, SuffixByteRequest, _store_supports_sync_io
+from zarr.codecs import ShardingCodec
+from zarr.core.array_spec import ArraySpec
+from zarr.core.buffer import Buffer, default_buffer_prototype
+from zarr.core.chunk_grids import ChunkGrid, FixedDimension
+from zarr.core.chunk_utils import ChunkTransform, evolve_codecs
+from zarr.core.sync import _get_loop
+from zarr.core.sync import sync as run_on_loop
+
+from insitu_xr.geometry.grid import AxisGrid
+
+__all__ = ["ByteRange", "StoredArray", "chunk_grids", "event_loop", "run_on_loop"]
+
+ByteRange = RangeByteRequest | SuffixByteRequest | None
+Decoder = Callable[[Buffer], npt.NDArray[Any]]
+
+_ABSENT = np.iinfo(np.uint64).max
+
+
+def event_loop() -> asyncio.AbstractEventLoop:
+    """Zarr's own loop, which fsspec sessions are bound to."""
+    return _get_loop()
+
+
+def chunk_grids(array: zarr.Array[Any]) -> tuple[AxisGrid, ...]:
+    """The chunks that are decoded alone, along every axis: inner chunks where the array is sharded."""
+    sharding = _sharding(array)
+    if sharding is not None:
+        return tuple(AxisGrid(n, size=c) for n, c in zip(array.shape, sharding.chunk_shape, strict=True))
+    return _object_grids(array)
+
+
+def _object_grids(array: zarr.Array[Any]) -> tuple[AxisGrid, ...]:
+    grids = []
+    for dimension in ChunkGrid.from_metadata(array.metadata).dimensions:
+        if isinstance(dimension, FixedDimension):
+            grids.append(AxisGrid(dimension.extent, size=max(dimension.size, 1)))
+        else:
+            lengths = [dimension.chunk_size(k) for k in range(dimension.ngridcells)]
+            grids.append(AxisGrid.from_lengths(dimension.extent, lengths))
+    return tuple(grids)
+
+
+def _sharding(array: zarr.Array[Any]) -> ShardingCodec | None:
+    return getattr(array.metadata, "sharding_codec", None)
+
+
+class StoredArray:
+    """One zarr array, opened for reading single chunks.
+
+    Parameters
+    ----------
+    array : zarr.Array
+        Any array of format 2 or 3.
+
+    Attributes
+    ----------
+    synchronous : bool
+        Whether the store can be read on the calling thread.
+    sharded : bool
+        Whether chunks lie in shards.
+    decodable : bool
+        Whether every codec runs synchronously; if not, chunks are read with ``read_slowly``.
+    """
+
+    def __init__(self, array: zarr.Array[Any]) -> None:
+        self.array = array
+        self.store: Store = array.store
+        self.synchronous = _store_supports_sync_io(self.store)
+        self.prototype = default_buffer_prototype()
+        self.grids = chunk_grids(array)
+        self._object_grids = _object_grids(array)
+        self._sharding = _sharding(array)
+        self.sharded = self._sharding is not None
+        self._prefix = f"{array.path}/" if array.path else ""
+        metadata: Any = array.metadata
+        codecs = self._sharding.codecs if self._sharding else _codecs(array)
+        self._spec = ArraySpec(
+            shape=tuple(g.longest for g in self.grids),
+            dtype=metadata.dtype,
+            fill_value=metadata.fill_value,
+            config=array.async_array.config,
+            prototype=self.prototype,
+        )
+        self._fill = metadata.fill_value if metadata.fill_value is not None else metadata.dtype.default_scalar()
+        try:
+            self._transform: ChunkTransform | None = ChunkTransform(codecs=evolve_codecs(codecs, self._spec))
+        except TypeError:
+            self._transform = None
+        self.decodable = self._transform is not None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of decoded chunks, in stored byte order."""
+        return np.dtype(self.array.dtype)
+
+    def encoded_chunk_bytes(self) -> int:
+        """Bytes of one chunk in the store where the codecs fix it, else 0."""
+        if self._transform is None or not all(c.is_fixed_size for c in self._transform.codecs):
+            return 0
+        return int(self._transform.compute_encoded_size(math.prod(self._spec.shape) * self.dtype.itemsize, self._spec))
+
+    def object_of(self, chunk: tuple[int, ...]) -> tuple[int, ...]:
+        """The stored object that holds a chunk: its shard, or the chunk itself."""
+        if not self.sharded:
+            return chunk
+        starts = [g.start(c) for g, c in zip(self.grids, chunk, strict=True)]
+        return tuple(int(g.chunk_of(np.array([s]))[0]) for g, s in zip(self._object_grids, starts, strict=True))
+
+    def key(self, chunk: tuple[int, ...]) -> str:
+        """Key of the stored object that holds a chunk."""
+        return self._prefix + self.array.metadata.encode_chunk_key(self.object_of(chunk))
+
+    def _chunks_per_shard(self, shard: tuple[int, ...]) -> tuple[int, ...]:
+        assert self._sharding is not None
+        lengths = [g.length(k) for g, k in zip(self._object_grids, shard, strict=True)]
+        return tuple(n // c for n, c in zip(lengths, self._sharding.chunk_shape, strict=True))
+
+    def index_range(self, shard: tuple[int, ...]) -> ByteRange:
+        """Where the index of a shard lies in it."""
+        assert self._sharding is not None
+        return self._sharding._shard_index_byte_range(self._chunks_per_shard(shard))
+
+    def decode_index(self, raw: Buffer, shard: tuple[int, ...]) -> npt.NDArray[np.uint64]:
+        """Offsets and lengths of the chunks of a shard, shape (chunks per axis..., 2)."""
+        assert self._sharding is not None
+        index = self._sharding._decode_shard_index_sync(raw, self._chunks_per_shard(shard))
+        return index.offsets_and_lengths
+
+    def range_in_shard(
+        self, index: npt.NDArray[np.uint64], chunk: tuple[int, ...], shard: tuple[int, ...]
+    ) -> tuple[int, int] | None:
+        """First and last byte (exclusive) of a chunk in its shard; None if the shard does not hold it."""
+        origin = [g.start(k) for g, k in zip(self._object_grids, shard, strict=True)]
+        local = tuple(
+            c - int(g.chunk_of(np.array([o]))[0]) for g, c, o in zip(self.grids, chunk, origin, strict=True)
+        )
+        offset, length = (int(v) for v in index[local])
+        return None if offset == _ABSENT else (offset, offset + length)
+
+    def decode(self, raw: Buffer, chunk: tuple[int, ...]) -> npt.NDArray[Any]:
+        """Decode one chunk, padding included; pure compute, any thread."""
+        assert self._transform is not None
+        decoded = self._transform.decode_chunk(raw, self._chunk_spec(chunk)).as_numpy_array()
+        return decoded.astype(self.dtype, copy=False)
+
+    def _chunk_spec(self, chunk: tuple[int, ...]) -> ArraySpec:
+        shape = tuple(g.length(c) for g, c in zip(self.grids, chunk, strict=True))
+        if shape == self._spec.shape:
+            return self._spec
+        spec = self._spec
+        return ArraySpec(shape, spec.dtype, spec.fill_value, spec.config, spec.prototype)
+
+    def fill(self, chunk: tuple[int, ...]) -> npt.NDArray[Any]:
+        """What an absent chunk holds: a read-only view of the fill value."""
+        shape = tuple(g.length(c) for g, c in zip(self.grids, chunk, strict=True))
+        return np.broadcast_to(np.asarray(self._fill, self.dtype), shape)
+
+    def read_slowly(self, chunk: tuple[int, ...]) -> npt.NDArray[Any]:
+        """Read one chunk through zarr's own pipeline, for codecs that only run on the event loop."""
+        where = tuple(
+            slice(g.start(c), min(g.start(c) + g.length(c), g.extent)) for g, c in zip(self.grids, chunk, strict=True)
+        )
+        return np.asarray(self.array[where])
+
+
+def _codecs(array: zarr.Array[Any]) -> tuple[Any, ...]:
+    metadata: Any = array.metadata
+    if array.metadata.zarr_format == 3:
+        return tuple(metadata.codecs)
+    from zarr.codecs._v2 import V2Codec
+
+    return (V2Codec(filters=metadata.filters, compressor=metadata.compressor),)

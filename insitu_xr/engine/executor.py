@@ -1,0 +1,337 @@
+"""Carries the schedule of one epoch out: threads that pull the next thing to do from the board.
+
+Lock order: there is one lock per executor (``_changed``); store, codecs and user code are never called under it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from insitu_xr.engine._zarr import event_loop
+from insitu_xr.engine.board import Board, Load
+from insitu_xr.engine.decode import Job, VariableReader
+from insitu_xr.engine.events import Meter
+from insitu_xr.engine.fetch import Fetched
+from insitu_xr.engine.gather import Gather, Gatherer, Key
+from insitu_xr.engine.slots import Ledger, SlotStore
+from insitu_xr.geometry.grid import IntArray
+from insitu_xr.limits import Limits
+from insitu_xr.plan.reads import sample_coordinates
+from insitu_xr.plan.schedule import Fetch, Residency
+
+#: jobs that are planned beyond the one whose turn it is
+JOBS_AHEAD = 64
+
+
+@dataclass(slots=True, eq=False)
+class Ready:
+    """A batch as arrays: samples in the order drawn, and the arrays by group and variable."""
+
+    number: int
+    samples: IntArray
+    arrays: dict[Key, npt.NDArray[Any]]
+
+
+@dataclass(slots=True, eq=False)
+class _Open:
+    """A batch that is planned: its samples, and the arena rows of every sample per access group."""
+
+    samples: IntArray
+    rows: list[IntArray]
+    arrays: dict[Key, npt.NDArray[Any]]
+
+
+@dataclass(slots=True, eq=False)
+class Machine:
+    """What the epochs of one loader share: slots, readers, the gatherer, and the accounts."""
+
+    stores: Sequence[SlotStore]
+    readers: dict[str, VariableReader]
+    gatherer: Gatherer
+    ledger: Ledger
+    meter: Meter
+    limits: Limits
+    depth: int
+    inflight_bytes: int
+
+
+class Executor:
+    """One epoch under way.
+
+    Parameters
+    ----------
+    machine : Machine
+        Slots, readers and accounts of the loader.
+    order : array of int64
+        Samples in the order in which they are drawn.
+    n_batches : int
+        Batches of the epoch.
+    walks : sequence of Residency
+        The schedule of each access group.
+    """
+
+    def __init__(self, machine: Machine, order: IntArray, n_batches: int, walks: Sequence[Residency]) -> None:
+        self._m = machine
+        self._order, self._walks = order, walks
+        self._batch_size = machine.gatherer.request.batch_size
+        self._board: Board[tuple[int, Fetch, Job], Gather] = Board(n_batches, machine.depth)
+        self._open: dict[int, _Open] = {}
+        self._changed = threading.Condition()
+        self._arrived: deque[tuple[Load[Any], Job, Fetched]] = deque()
+        self._inflight: dict[Future[Fetched], Job] = {}
+        self._inflight_bytes = 0
+        self._closed = False
+        self._held = 0
+        self._threads = [
+            threading.Thread(target=self._work, name=f"insitu-{k}", daemon=True) for k in range(machine.limits.threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    # -- the consumer's side -------------------------------------------------------------------------------------
+
+    def next(self) -> Ready | None:
+        """The next batch, None after the last; blocks until it is ready.
+
+        Raises
+        ------
+        ReadError
+            If a chunk that the batch needs could not be read or decoded.
+        """
+        began = time.perf_counter()
+        with self._changed:
+            while not self._board.deliverable():
+                if self._closed or self._board.finished():
+                    return None
+                if (error := self._board.failure()) is not None:
+                    raise error
+                self._changed.wait()
+            number = self._board.deliver()
+            batch = self._open.pop(number)
+            self._release(self._m.gatherer.batch_bytes(len(batch.samples)))
+            waited = time.perf_counter() - began
+            self._m.meter.add(batches=1, samples=len(batch.samples), wait_seconds=waited)
+            self._changed.notify_all()
+        return Ready(number, batch.samples, batch.arrays)
+
+    def close(self) -> bool:
+        """Stop, and wait for what is under way.
+
+        Returns
+        -------
+        bool
+            False if a thread was still stuck in a read after ``limits.close_seconds``; the slots must then not be
+            used again, since that thread may yet write into one.
+        """
+        with self._changed:
+            self._closed = True
+            mine = list(self._inflight)
+            self._changed.notify_all()
+        for future in mine:
+            future.cancel()
+        deadline = time.monotonic() + self._m.limits.close_seconds
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+        with self._changed:
+            self._release(self._held)
+            self._open.clear()
+            self._arrived.clear()
+        return not any(t.is_alive() for t in self._threads if t is not threading.current_thread())
+
+    # -- the threads' side ---------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while (action := None if self._closed else self._next_action()) is None:
+                    if self._closed:
+                        return
+                    self._changed.wait()
+            action()
+
+    def _next_action(self) -> Callable[[], None] | None:
+        """The next thing to do, called under the lock: gather, else place what arrived, else read."""
+        board = self._board
+        try:
+            while board.wants_plan(JOBS_AHEAD):
+                self._plan_batch()
+            while (number := board.gather_ready()) is not None:
+                self._begin_gather(number)
+        except BaseException as error:  # whatever it is, the consumer must see it rather than wait for ever
+            board.fail(min(board.planned, board.gathering, board.end), error)
+            self._changed.notify_all()
+            return None
+        if (part := board.take_part()) is not None:
+            number, piece = part
+            batch = self._open[number]
+            return lambda: self._gather(number, piece, batch)
+        if self._arrived:
+            load, job, fetched = self._arrived.popleft()
+            return lambda: self._place(load, job, fetched)
+        return self._next_read()
+
+    def _plan_batch(self) -> None:
+        number = self._board.planned
+        samples = self._order[number * self._batch_size : (number + 1) * self._batch_size]
+        loads, rows, hits = [], [], 0
+        for group, (walk, store) in enumerate(zip(self._walks, self._m.stores, strict=True)):
+            before = walk.hits
+            for fetch in walk.step(number):
+                jobs = [
+                    (group, fetch, job)
+                    for layout in store.group.layouts
+                    for job in self._m.readers[layout.spec.name].jobs(fetch.unit, fetch.slot)
+                ]
+                loads.append(Load(number, fetch.after, deque(jobs)))
+            hits += walk.hits - before
+            rows.append(self._arena_rows(store, walk, number, samples))
+        self._m.meter.add(hits=hits)
+        self._open[number] = _Open(samples, rows, {})
+        self._board.plan(loads)
+        # Another thread may find something to do in what was just planned.
+        self._changed.notify_all()
+
+    def _arena_rows(self, store: SlotStore, walk: Residency, number: int, samples: IntArray) -> IntArray:
+        """Row in the arena of every sample and column; slots as they are when this batch is gathered."""
+        uses, layout = walk.uses, store.group.first
+        units = uses.units[uses.bounds[number] : uses.bounds[number + 1]]
+        slots = np.array([walk.slot_of[u] for u in units.tolist()], np.int64)
+        out = np.zeros((len(samples), len(store.group.columns)), np.int64)
+        for k, column in enumerate(store.group.columns):
+            coordinates = sample_coordinates(self._m.gatherer.request, layout, samples, column)
+            unit, row = layout.locate(coordinates)
+            out[:, k] = slots[np.searchsorted(units, unit)] * layout.slot_rows + row
+        return out
+
+    def _begin_gather(self, number: int) -> None:
+        batch = self._open[number]
+        self._hold(self._m.gatherer.batch_bytes(len(batch.samples)))
+        batch.arrays.update(self._m.gatherer.allocate(len(batch.samples)))
+        self._board.begin_gather(self._m.gatherer.parts(len(batch.samples)))
+        self._changed.notify_all()
+
+    def _next_read(self) -> Callable[[], None] | None:
+        found = self._board.peek_read()
+        if found is None:
+            return None
+        load, (group, fetch, job) = found
+        if not job.source.synchronous and self._inflight:
+            full = len(self._inflight) >= self._m.limits.max_inflight
+            if full or self._inflight_bytes + job.raw_bytes > self._m.inflight_bytes:
+                return None
+        if not load.begun:
+            # Slots stay resident until the loader closes, so they are not among what close() releases.
+            self._m.ledger.hold(self._m.stores[group].begin(fetch.slot))
+        self._board.take_read()
+        if job.source.synchronous:
+            return lambda: self._read(load, job)
+        self._launch(load, job)
+        # The launch cost next to nothing: look again.
+        return self._next_action()
+
+    def _hold(self, count: int) -> None:
+        self._held += count
+        self._m.ledger.hold(count)
+
+    def _release(self, count: int) -> None:
+        self._held -= count
+        self._m.ledger.release(count)
+
+    # -- actions, outside the lock -------------------------------------------------------------------------------
+
+    def _read(self, load: Load[Any], job: Job) -> None:
+        began = time.perf_counter()
+        with self._changed:
+            self._hold(job.raw_bytes)
+        try:
+            fetched = job.source.read(job.chunks)
+        except BaseException as error:
+            self._failed(load, job, error, "read")
+            return
+        with self._changed:
+            self._m.meter.add(read_seconds=time.perf_counter() - began)
+        self._place(load, job, fetched)
+
+    def _launch(self, load: Load[Any], job: Job) -> None:
+        """Start a read on zarr's loop; called under the lock, returns at once."""
+        began = time.perf_counter()
+        self._hold(job.raw_bytes)
+        self._inflight_bytes += job.raw_bytes
+        future = asyncio.run_coroutine_threadsafe(job.source.aread(job.chunks), event_loop())
+        self._inflight[future] = job
+        future.add_done_callback(lambda done: self._landed(load, job, done, began))
+
+    def _landed(self, load: Load[Any], job: Job, done: Future[Fetched], began: float) -> None:
+        error = None if done.cancelled() else done.exception()
+        with self._changed:
+            self._inflight.pop(done, None)
+            self._inflight_bytes -= job.raw_bytes
+            if self._closed:
+                return
+            self._m.meter.add(read_seconds=time.perf_counter() - began)
+            if error is None and not done.cancelled():
+                self._arrived.append((load, job, done.result()))
+                self._changed.notify_all()
+                return
+        self._failed(load, job, error or asyncio.CancelledError("the read was cancelled"), "read")
+
+    def _place(self, load: Load[Any], job: Job, fetched: Fetched) -> None:
+        began = time.perf_counter()
+        reader = job.reader
+        store = next(s for s in self._m.stores if reader.layout in s.group.layouts)
+        scratch = reader.layout.place_bytes
+        with self._changed:
+            self._hold(scratch)
+        try:
+            absent = reader.place(job, fetched, store.arenas[reader.layout.spec.name][job.slot])
+        except BaseException as error:
+            self._failed(load, job, error, "decoded", scratch)
+            return
+        n = len(job.chunks)
+        with self._changed:
+            self._release(job.raw_bytes + scratch)
+            self._m.meter.add(
+                reads=n,
+                gets=fetched.gets,
+                bytes_read=fetched.bytes,
+                decodes=n - absent,
+                bytes_decoded=(n - absent) * reader.layout.chunk_bytes,
+                absent=absent,
+                decode_seconds=time.perf_counter() - began,
+            )
+            if self._board.read_done(load):
+                store.finish(job.slot, job.unit)
+            self._changed.notify_all()
+
+    def _failed(self, load: Load[Any], job: Job, error: BaseException, doing: str, scratch: int = 0) -> None:
+        failure = job.failure(error, doing)
+        failure.__cause__ = error
+        with self._changed:
+            self._release(job.raw_bytes + scratch)
+            self._board.fail(load.batch, failure)
+            self._changed.notify_all()
+
+    def _gather(self, number: int, part: Gather, batch: _Open) -> None:
+        began = time.perf_counter()
+        try:
+            self._m.gatherer.run(part, batch.samples, batch.rows, batch.arrays)
+        except BaseException as error:
+            with self._changed:
+                self._board.fail(number, error)
+                self._changed.notify_all()
+            return
+        with self._changed:
+            self._m.meter.add(gather_seconds=time.perf_counter() - began)
+            self._board.part_done(number)
+            self._changed.notify_all()

@@ -1,0 +1,173 @@
+"""From slots to batch arrays: contiguous copies, straight into the dict or the stacked layout."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from insitu_xr.engine.slots import SlotStore
+from insitu_xr.geometry.grid import IntArray
+from insitu_xr.plan.channels import Stack
+from insitu_xr.plan.request import Request, Take
+
+#: arrays are gathered in parts of about this size, so that several threads share a large batch
+PART_BYTES = 4 << 20
+
+Key = tuple[str, str]  # group and variable; the variable is "" for a stacked array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gather:
+    """Samples of a batch to be copied: into one array, or into the channels of one variable."""
+
+    #: number of the take in ``Request.takes``; -1 for statics
+    take: int
+    start: int
+    stop: int
+
+
+class Gatherer:
+    """Knows the arrays of a batch and copies rows into them.
+
+    Parameters
+    ----------
+    request : Request
+        The request.
+    stores : sequence of SlotStore
+        Where units lie, one store per access group.
+    memory : mapping of variable to array
+        Variables that are in memory, in the order of their dims.
+    stacks : mapping of group to Stack, or None
+        The stacked layout; None for the dict layout.
+
+    Notes
+    -----
+    ``run`` may be called from several threads at once for different parts.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        stores: Sequence[SlotStore],
+        memory: Mapping[str, npt.NDArray[Any]],
+        stacks: Mapping[str, Stack] | None,
+    ) -> None:
+        self.request, self.stacks = request, stacks
+        self._group_of = {x.spec.name: k for k, store in enumerate(stores) for x in store.group.layouts}
+        self._rows = {name: stores[k].rows(name) for name, k in self._group_of.items()}
+        self._columns = [{c: k for k, c in enumerate(store.group.columns)} for store in stores]
+        self._memory = {name: self._samples_first(name, values) for name, values in memory.items()}
+
+    def _samples_first(self, name: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        dims = self.request.variables[name].dims
+        axes = [dims.index(d) for d in self.request.sample_dims if d in dims]
+        return np.moveaxis(values, axes, range(len(axes)))
+
+    def _field(self, name: str) -> tuple[int, ...]:
+        spec = self.request.variables[name]
+        return tuple(n for d, n in zip(spec.dims, spec.shape, strict=True) if d not in self.request.sample_dims)
+
+    def shapes(self, n: int) -> dict[Key, tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Shape and dtype of every array of a batch of n samples."""
+        if self.stacks is not None:
+            return {(g, ""): ((n, len(s.channels), *s.grid_shape), s.dtype) for g, s in self.stacks.items()}
+        found: dict[Key, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+        for take in self.request.takes:
+            lead = (len(take.columns),) if take.windowed else ()
+            shape = (n, *lead, *self._field(take.variable))
+            found[take.group, take.variable] = (shape, self.request.variables[take.variable].dtype)
+        for name in self.request.statics:
+            found["statics", name] = (self._field(name), self.request.variables[name].dtype)
+        return found
+
+    def batch_bytes(self, n: int) -> int:
+        """Bytes of all arrays of a batch of n samples."""
+        return sum(math.prod(shape) * dtype.itemsize for shape, dtype in self.shapes(n).values())
+
+    def allocate(self, n: int) -> dict[Key, npt.NDArray[Any]]:
+        """Fresh arrays for a batch."""
+        return {key: np.empty(shape, dtype) for key, (shape, dtype) in self.shapes(n).items()}
+
+    def parts(self, n: int) -> list[Gather]:
+        """Cut the copying of a batch into parts."""
+        parts = [Gather(-1, 0, n)] if self.request.statics else []
+        for number, take in enumerate(self.request.takes):
+            itemsize = self.request.variables[take.variable].dtype.itemsize
+            row = math.prod(self._field(take.variable)) * itemsize * len(take.columns)
+            step = max(1, PART_BYTES // max(1, row))
+            parts += [Gather(number, k, min(k + step, n)) for k in range(0, n, step)]
+        return parts
+
+    def run(
+        self, part: Gather, samples: IntArray, rows: Sequence[IntArray], arrays: Mapping[Key, npt.NDArray[Any]]
+    ) -> None:
+        """Copy one part.
+
+        Parameters
+        ----------
+        samples : array of int64
+            Samples of the batch.
+        rows : sequence of arrays, shape (samples, columns of the group)
+            Per access group, the row in the arena of every sample and column.
+        arrays : mapping
+            The arrays of the batch.
+        """
+        if part.take < 0:
+            return self._statics(rows, arrays)
+        take = self.request.takes[part.take]
+        inside = slice(part.start, part.stop)
+        if self.stacks is not None:
+            return self._stacked(take, inside, samples, rows, arrays[take.group, ""])
+        out = arrays[take.group, take.variable][inside]
+        if take.variable in self._memory:
+            for k, column in enumerate(take.columns):
+                values = self._from_memory(take.variable, samples[inside], column)
+                out[(slice(None), k) if take.windowed else ...] = values
+            return None
+        number = self._group_of[take.variable]
+        chosen = rows[number][inside][:, [self._columns[number][c] for c in take.columns]]
+        arena = self._rows[take.variable]
+        # Rows are whole and contiguous, so this is one copy; "clip" avoids a buffered second one.
+        np.take(arena, chosen.ravel(), axis=0, out=out.reshape(chosen.size, *arena.shape[1:]), mode="clip")
+        return None
+
+    def _from_memory(self, name: str, samples: IntArray, column: int) -> npt.NDArray[Any]:
+        spec = self.request.variables[name]
+        every = self.request.coordinates(samples, column)
+        index = tuple(every[k] for k, d in enumerate(self.request.sample_dims) if d in spec.dims)
+        return self._memory[name][index]
+
+    def _stacked(
+        self, take: Take, inside: slice, samples: IntArray, rows: Sequence[IntArray], out: npt.NDArray[Any]
+    ) -> None:
+        assert self.stacks is not None
+        for block in self.stacks[take.group].blocks:
+            if block.variable != take.variable or block.column is None:
+                continue
+            target = out[inside, block.start : block.start + block.count]
+            order = (0, *(k + 1 for k in block.order))
+            if take.variable in self._memory:
+                values = self._from_memory(take.variable, samples[inside], block.column)
+                target[...] = values.transpose(order).reshape(target.shape)
+                continue
+            number = self._group_of[take.variable]
+            arena = self._rows[take.variable].transpose(order)
+            for place, row in zip(target, rows[number][inside, self._columns[number][block.column]], strict=True):
+                place[...] = arena[row].reshape(place.shape)
+
+    def _statics(self, rows: Sequence[IntArray], arrays: Mapping[Key, npt.NDArray[Any]]) -> None:
+        for name in self.request.statics:
+            field = self._memory[name] if name in self._memory else self._rows[name][0]
+            if self.stacks is None:
+                arrays["statics", name][...] = field
+                continue
+            for group, stack in self.stacks.items():
+                for block in stack.blocks:
+                    if block.variable == name and block.column is None:
+                        target = arrays[group, ""][:, block.start : block.start + block.count]
+                        target[...] = field.transpose(block.order).reshape(target.shape[1:])

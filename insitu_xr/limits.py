@@ -1,0 +1,84 @@
+"""Every dial in one place."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+from insitu_xr.errors import RequestError
+
+MIB = 1 << 20
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of the engine.
+
+    Attributes
+    ----------
+    memory : int
+        Default ceiling in bytes; raised to what one batch needs when a request gives none.
+    threads : int
+        Threads that read, decode and gather. More than the cores gains nothing on local stores.
+    prefetch : int
+        Batches that may be ready before the consumer asks.
+    max_inflight : int
+        Reads under way at once in a store that is read asynchronously.
+    inflight_bytes : int
+        Decoded bytes that those reads may stand for; one read is always allowed.
+    max_gap_bytes : int
+        Byte ranges of one shard that lie at most this far apart are fetched as one.
+    close_seconds : float
+        Longest time that closing waits for reads under way.
+    """
+
+    memory: int = 1024 * MIB
+    threads: int = _cores()
+    prefetch: int = 2
+    max_inflight: int = 32
+    inflight_bytes: int = 64 * MIB
+    max_gap_bytes: int = MIB
+    close_seconds: float = 10.0
+
+
+def parse_bytes(value: int | str, thing: str = "memory") -> int:
+    """A number of bytes from an int or a text such as ``"4GiB"``.
+
+    Examples
+    --------
+    >>> parse_bytes("1.5 GiB"), parse_bytes("200MB"), parse_bytes(4096)
+    (1610612736, 200000000, 4096)
+    """
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*)\s*", value)
+        factor = _UNITS.get(match[2].upper()) if match else None
+        if match and factor:
+            return int(float(match[1]) * factor)
+    elif isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    raise RequestError(
+        f"{thing} must be a positive number of bytes or a text such as '4GiB', but got {value!r}; give one of those"
+    )
+
+
+def format_bytes(count: float) -> str:
+    """A number of bytes for people.
+
+    Examples
+    --------
+    >>> format_bytes(512), format_bytes(3 * 1024**2), format_bytes(1536 * 1024**2)
+    ('512 B', '3.0 MiB', '1.5 GiB')
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

@@ -1,0 +1,1 @@
+"""What to read, in which order, and what to keep: pure, numpy only, no I/O, no clock."""

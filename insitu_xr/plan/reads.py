@@ -1,0 +1,243 @@
+"""Anchors and leads as chunk reads: the units of each variable, and which batches use them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from insitu_xr.geometry.axes import AxisUnits, Cell, axis_units, field_cells
+from insitu_xr.geometry.grid import IntArray
+from insitu_xr.plan.request import Request, VariableSpec
+
+NEVER = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """How the needed part of one variable lies in chunks and in slots.
+
+    A *unit* is what is fetched together: for one chunk along every sample dimension, all chunks of the field that
+    the selection touches. A slot holds one unit, as rows of the field.
+    """
+
+    spec: VariableSpec
+    sample_dims: tuple[str, ...]
+    field_dims: tuple[str, ...]
+    field_shape: tuple[int, ...]
+    #: per sample dimension of the variable
+    units: tuple[AxisUnits, ...]
+    #: per stored array
+    cells: tuple[tuple[Cell, ...], ...]
+
+    @cached_property
+    def n_units(self) -> int:
+        """Number of units."""
+        return math.prod(u.n_units for u in self.units)
+
+    @cached_property
+    def row_shape(self) -> tuple[int, ...]:
+        """Rows of a slot, per sample dimension."""
+        return tuple(u.capacity for u in self.units)
+
+    @property
+    def slot_rows(self) -> int:
+        """Rows of a slot."""
+        return math.prod(self.row_shape)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return math.prod(self.field_shape) * self.spec.dtype.itemsize
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of a slot."""
+        return self.slot_rows * self.row_bytes
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes of the largest stored chunk, decoded, padding included."""
+        return max((s.chunk_elements for s in self.spec.segments), default=0) * self.spec.stored_itemsize
+
+    def locate(self, coordinates: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
+        """Unit and row of each sample, given its positions along the sample dimensions of the variable."""
+        shape = np.shape(coordinates[0]) if coordinates else ()
+        unit, row = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        for axis, positions in zip(self.units, coordinates, strict=True):
+            unit = unit * axis.n_units + axis.unit[positions]
+            row = row * axis.capacity + axis.row[positions]
+        return unit, row
+
+    def axis_units_of(self, unit: int) -> tuple[int, ...]:
+        """The unit along each sample dimension."""
+        numbers = []
+        for axis in reversed(self.units):
+            unit, inner = divmod(unit, axis.n_units)
+            numbers.append(inner)
+        return tuple(reversed(numbers))
+
+    def segment_of(self, unit: int) -> int:
+        """The stored array that a unit lies in."""
+        return max((int(a.segment[k]) for a, k in zip(self.units, self.axis_units_of(unit), strict=True)), default=0)
+
+    @cached_property
+    def cells_per_unit(self) -> IntArray:
+        """Number of chunks of each unit."""
+        counts = np.array([len(c) for c in self.cells], np.int64)
+        if len(counts) == 1:
+            return np.full(self.n_units, counts[0])
+        return counts[[self.segment_of(u) for u in range(self.n_units)]]
+
+
+def layout_of(request: Request, spec: VariableSpec) -> Layout:
+    """Cut the needed part of a variable into units and cells."""
+    sample_dims = tuple(d for d in request.sample_dims if d in spec.dims)
+    field_dims = tuple(d for d in spec.dims if d not in sample_dims)
+    field_shape = tuple(spec.shape[spec.dims.index(d)] for d in field_dims)
+    units = []
+    for dim in sample_dims:
+        parts = []
+        for segment in spec.segments if dim == spec.concat_dim else spec.segments[:1]:
+            axis = segment.dims.index(dim)
+            index = segment.index[axis]
+            assert isinstance(index, np.ndarray)
+            parts.append((segment.grids[axis], index))
+        units.append(axis_units(parts, _needed(request, spec, dim)))
+    cells = tuple(field_cells(segment, sample_dims, field_dims) for segment in spec.segments)
+    return Layout(spec, sample_dims, field_dims, field_shape, tuple(units), cells)
+
+
+def _needed(request: Request, spec: VariableSpec, dim: str) -> npt.NDArray[np.bool_]:
+    axis = request.sample_dims.index(dim)
+    needed = np.zeros(spec.shape[spec.dims.index(dim)], bool)
+    if axis == request.lead_axis:
+        columns = request.columns_of(spec.name)
+        needed[request.partners[:, list(columns)]] = True
+    else:
+        needed[request.anchors[:, axis]] = True
+    return needed
+
+
+@dataclass(frozen=True, eq=False)
+class AccessGroup:
+    """Variables whose samples fall into the same units at the same columns: one schedule serves them all."""
+
+    layouts: tuple[Layout, ...]
+    columns: tuple[int, ...]
+
+    @property
+    def first(self) -> Layout:
+        """Any one of them."""
+        return self.layouts[0]
+
+    @property
+    def n_units(self) -> int:
+        """Number of units."""
+        return self.first.n_units
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of one slot of every variable."""
+        return sum(layout.slot_bytes for layout in self.layouts)
+
+    @cached_property
+    def cells_per_unit(self) -> IntArray:
+        """Chunks of one unit, over the variables."""
+        return np.sum([layout.cells_per_unit for layout in self.layouts], axis=0, dtype=np.int64)
+
+    def units(self, request: Request, samples: npt.NDArray[np.int64]) -> IntArray:
+        """Units of samples, shape (samples, columns)."""
+        columns = self.columns or (0,)
+        out = np.zeros((len(samples), len(columns)), np.int64)
+        for k, column in enumerate(columns):
+            out[:, k] = self.first.locate(sample_coordinates(request, self.first, samples, column))[0]
+        return out
+
+
+def sample_coordinates(request: Request, layout: Layout, samples: IntArray, column: int) -> list[IntArray]:
+    """Positions along the sample dimensions that a variable has."""
+    if not layout.sample_dims:
+        return []
+    every = request.coordinates(samples, column)
+    return [every[request.sample_dims.index(d)] for d in layout.sample_dims]
+
+
+def access_groups(request: Request) -> tuple[AccessGroup, ...]:
+    """Group the variables that are not in memory by how their samples fall into units."""
+    found: dict[object, list[Layout]] = {}
+    for name, spec in request.variables.items():
+        if spec.kind != "memory":
+            layout = layout_of(request, spec)
+            key = (request.columns_of(name), *(hash(a.tobytes()) for u in layout.units for a in (u.unit, u.row)))
+            found.setdefault(key, []).append(layout)
+    return tuple(
+        AccessGroup(tuple(layouts), request.columns_of(layouts[0].spec.name)) for layouts in found.values()
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Uses:
+    """Which units each batch of an epoch uses, and when each is used next."""
+
+    #: units of batch b: ``units[bounds[b]:bounds[b + 1]]``, ascending
+    bounds: IntArray
+    units: IntArray
+    #: aligned with ``units``: the next batch that uses the unit, ``NEVER`` if none does
+    next_use: IntArray
+    n_units: int
+
+    @property
+    def n_batches(self) -> int:
+        """Number of batches."""
+        return len(self.bounds) - 1
+
+    @property
+    def largest(self) -> int:
+        """Units of the batch that uses most."""
+        return int(np.diff(self.bounds).max(initial=0))
+
+    def first_use(self) -> IntArray:
+        """Per unit, the first batch that uses it, ``NEVER`` if none does."""
+        first = np.full(self.n_units, NEVER)
+        batches = np.repeat(np.arange(self.n_batches), np.diff(self.bounds))
+        first[self.units[::-1]] = batches[::-1]
+        return first
+
+
+def batch_uses(units: IntArray, batch_size: int, n_batches: int, n_units: int) -> Uses:
+    """Units per batch and their next use: one vectorised pass.
+
+    Parameters
+    ----------
+    units : array of int64, shape (samples, columns)
+        Units of the samples in the order in which they are drawn.
+
+    Examples
+    --------
+    >>> uses = batch_uses(np.array([[0], [1], [0], [2]]), batch_size=2, n_batches=2, n_units=3)
+    >>> uses.bounds.tolist(), uses.units.tolist(), (uses.next_use == NEVER).tolist(), uses.next_use[0]
+    ([0, 2, 4], [0, 1, 0, 2], [False, True, True, True], np.int64(1))
+    """
+    units = units[: n_batches * batch_size]
+    batch = np.arange(len(units), dtype=np.int64)[:, None] // batch_size
+    pairs = np.unique(batch * n_units + units)
+    batches, flat = np.divmod(pairs, max(n_units, 1))
+    bounds = np.searchsorted(batches, np.arange(n_batches + 1))
+    by_unit = np.lexsort((batches, flat))
+    next_use = np.full(len(flat), NEVER)
+    same = flat[by_unit[1:]] == flat[by_unit[:-1]]
+    next_use[by_unit[:-1][same]] = batches[by_unit[1:][same]]
+    return Uses(bounds, flat, next_use, n_units)
+
+
+def join_epochs(uses: Uses, following: Uses) -> Uses:
+    """The same uses, with next uses that reach into the following epoch (counted on from this one's batches)."""
+    first = following.first_use()
+    onward = first[uses.units]
+    onward[onward != NEVER] += uses.n_batches
+    return Uses(uses.bounds, uses.units, np.where(uses.next_use == NEVER, onward, uses.next_use), uses.n_units)

@@ -1,0 +1,114 @@
+"""What was asked, resolved to positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from insitu_xr.geometry.axes import StoredAxes
+from insitu_xr.geometry.grid import IntArray
+from insitu_xr.geometry.times import LabelAxis, Offset
+
+Kind = Literal["stored", "memory", "foreign"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VariableSpec:
+    """A variable as the planner sees it."""
+
+    name: str
+    kind: Kind
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    #: dtype of the batches
+    dtype: np.dtype[Any]
+    #: the stored arrays that follow one another along ``concat_dim`` (one, if that is None); none for kind "memory"
+    segments: tuple[StoredAxes, ...] = ()
+    concat_dim: str | None = None
+    #: bytes of one stored element, decoded
+    stored_itemsize: int = 0
+    #: bytes of one element as xarray shows it, before any cast
+    value_itemsize: int = 0
+    #: bytes of one stored chunk as it lies in the store, where that is fixed (no compression); 0 where unknown
+    encoded_chunk_bytes: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """One array of a batch: a variable in a group, at some leads."""
+
+    group: str
+    variable: str
+    #: columns of ``Request.partners``, one per lead
+    columns: tuple[int, ...]
+    #: whether the array has a lead axis
+    windowed: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dropped:
+    """Anchors that were dropped for one reason."""
+
+    reason: str
+    count: int
+    #: the first few labels, as text
+    first: tuple[str, ...]
+
+    def __str__(self) -> str:
+        more = ", ..." if self.count > len(self.first) else ""
+        return f"{self.count} {self.reason} ({', '.join(self.first)}{more})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """A checked request: variables, anchors and partners as positions.
+
+    Attributes
+    ----------
+    anchors : array of int64, shape (samples, sample dims)
+        Positions of each anchor.
+    partners : array of int64, shape (samples, columns)
+        Positions of anchor + lead along the dimension that leads move along, ``sample_dims[lead_axis]``.
+    """
+
+    sample_dims: tuple[str, ...]
+    axes: tuple[LabelAxis, ...]
+    lead_axis: int
+    offsets: tuple[Offset, ...]
+    variables: Mapping[str, VariableSpec]
+    takes: tuple[Take, ...]
+    statics: tuple[str, ...]
+    anchors: IntArray
+    partners: IntArray
+    batch_size: int
+    shuffle: bool = False
+    seed: int = 0
+    drop_last: bool = False
+    layout: Literal["dict", "stacked"] = "dict"
+    dropped: tuple[Dropped, ...] = ()
+    source: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """Number of samples in an epoch."""
+        return len(self.anchors)
+
+    @property
+    def n_batches(self) -> int:
+        """Number of batches in an epoch."""
+        n = len(self.anchors)
+        return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+
+    def columns_of(self, variable: str) -> tuple[int, ...]:
+        """All columns at which a variable is wanted, in order."""
+        return tuple(sorted({c for t in self.takes if t.variable == variable for c in t.columns}))
+
+    def coordinates(self, samples: npt.NDArray[Any], column: int) -> list[IntArray]:
+        """Positions along every sample dimension of some samples at one column."""
+        positions = [self.anchors[samples, k] for k in range(len(self.sample_dims))]
+        positions[self.lead_axis] = self.partners[samples, column]
+        return positions

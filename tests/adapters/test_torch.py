@@ -1,0 +1,189 @@
+"""Tensors hold what the numpy batch holds, in the same memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr.storage
+
+import insitu_xr  # noqa: F401  (registers ds.insitu)
+from insitu_xr import InsituError
+from insitu_xr.errors import DtypeError
+
+INTEGERS = ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"]
+DTYPES = [
+    "bool",
+    *INTEGERS,
+    "float16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+]
+SAMPLES = 10
+
+
+@pytest.fixture
+def torch() -> Any:
+    return pytest.importorskip("torch")
+
+
+def stored(**variables: xr.Variable) -> xr.Dataset:
+    """Write variables to memory, three samples per chunk, and open them in place."""
+    times = np.datetime64("2000-01-01", "ns") + np.arange(SAMPLES) * np.timedelta64(6, "h")
+    dataset = xr.Dataset(variables, coords={"time": times})
+    store = zarr.storage.MemoryStore()
+    chunks = {name: {"chunks": (3, *v.shape[1:])} for name, v in variables.items() if v.dims[0] == "time"}
+    dataset.to_zarr(store, zarr_format=3, consolidated=False, encoding=chunks)
+    opened: xr.Dataset = xr.open_zarr(store, chunks=None, consolidated=False)
+    return opened
+
+
+def field(dtype: str = "float32", start: int = 0) -> xr.Variable:
+    values = np.arange(start, start + SAMPLES * 6).reshape(SAMPLES, 2, 3).astype(dtype)
+    return xr.Variable(("time", "y", "x"), values)
+
+
+def assert_shares(tensor: Any, array: np.ndarray[Any, Any]) -> None:
+    assert tensor.data_ptr() == array.__array_interface__["data"][0]
+    assert tuple(tensor.shape) == array.shape
+    assert tensor.is_contiguous()
+    assert tensor.numpy().dtype == array.dtype
+    np.testing.assert_array_equal(tensor.numpy(), array)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_tensor_shares_the_memory_of_the_array(torch: Any, dtype: str) -> None:
+    dataset = stored(t=field(dtype))
+    with dataset.insitu.loader(variables=["t"], batch_size=4, shuffle=True) as loader:
+        for batch in loader.to("torch"):
+            assert_shares(batch["t"], batch.arrays["t"])
+            assert batch["t"].dtype == getattr(torch, dtype)
+            np.testing.assert_array_equal(batch["t"].numpy(), dataset["t"].values[batch.positions])
+
+
+def test_writing_to_a_tensor_shows_in_the_array(torch: Any) -> None:
+    with stored(t=field()).insitu.loader(variables=["t"], batch_size=4) as loader:
+        batch = next(iter(loader.to("torch")))
+        batch["t"].fill_(7)
+        assert (batch.arrays["t"] == 7).all()
+
+
+def test_inputs_and_targets_are_tensors_by_name(torch: Any) -> None:
+    dataset = stored(t=field(), z=field(start=100))
+    groups = {
+        "inputs": {"variables": ["t", "z"], "leads": ["0h", "6h"]},
+        "targets": {"variables": ["t"], "leads": ["12h"]},
+    }
+    with dataset.insitu.loader(**groups, batch_size=4) as loader:
+        for batch in loader.to("torch"):
+            assert list(batch.inputs) == ["t", "z"]
+            assert list(batch.targets) == ["t"]
+            for name in ("t", "z"):
+                assert_shares(batch.inputs[name], batch.arrays.inputs[name])
+            assert_shares(batch.targets["t"], batch.arrays.targets["t"])
+            np.testing.assert_array_equal(batch.targets["t"][:, 0].numpy(), dataset["t"].values[batch.positions + 2])
+
+
+def test_stacked_groups_are_one_tensor_each(torch: Any) -> None:
+    dataset = stored(t=field(), z=field(start=100))
+    groups = {"inputs": {"variables": ["t", "z"]}, "targets": {"variables": ["t"], "leads": ["6h"]}}
+    with dataset.insitu.loader(**groups, batch_size=4, layout="stacked") as loader:
+        batch = next(iter(loader.to("torch")))
+        assert batch.inputs.shape == (4, 2, 2, 3)
+        assert_shares(batch.inputs, batch.arrays.inputs)
+        assert_shares(batch.targets, batch.arrays.targets)
+        assert batch.channels == batch.arrays.channels
+
+
+def test_statics_are_tensors(torch: Any) -> None:
+    dataset = stored(t=field(), mask=xr.Variable(("y", "x"), np.arange(6, dtype="float32").reshape(2, 3)))
+    with dataset.insitu.loader(variables=["t"], statics=["mask"], batch_size=4) as loader:
+        for batch in loader.to("torch"):
+            np.testing.assert_array_equal(batch.statics["mask"].numpy(), dataset["mask"].values)
+
+
+def test_what_is_no_array_comes_from_the_numpy_batch(torch: Any) -> None:
+    dataset = stored(t=field())
+    with dataset.insitu.loader(variables=["t"], leads=["0h", "6h"], batch_size=4) as loader:
+        batch = next(iter(loader.to("torch")))
+        assert len(batch) == len(batch.arrays) == 4
+        for name in ("anchors", "positions"):
+            np.testing.assert_array_equal(getattr(batch, name), getattr(batch.arrays, name))
+        for name in ("leads", "valid_times"):
+            np.testing.assert_array_equal(getattr(batch, name)["t"], getattr(batch.arrays, name)["t"])
+        assert list(batch.coords) == list(batch.arrays.coords)
+
+
+def test_to_xarray_is_the_selection_by_xarray(torch: Any) -> None:
+    dataset = stored(t=field())
+    with dataset.insitu.loader(variables=["t"], batch_size=4, shuffle=True) as loader:
+        for batch in loader.to("torch"):
+            xr.testing.assert_identical(batch.to_xarray(), dataset[["t"]].isel(time=batch.positions))
+
+
+def test_iterating_again_is_the_next_epoch(torch: Any) -> None:
+    with stored(t=field()).insitu.loader(variables=["t"], batch_size=4, shuffle=True, seed=1) as loader:
+        batches = loader.to("torch")
+        assert len(batches) == len(loader) == 3
+        first, second = (np.concatenate([batch.positions for batch in batches]) for _ in range(2))
+        assert sorted(first) == sorted(second) == list(range(SAMPLES))
+        assert list(first) != list(second)
+        batches.set_epoch(0)
+        np.testing.assert_array_equal(np.concatenate([batch.positions for batch in batches]), first)
+
+
+def test_leaving_early_is_harmless(torch: Any) -> None:
+    with stored(t=field()).insitu.loader(variables=["t"], batch_size=2) as loader:
+        for _ in range(3):
+            for batch in loader.to("torch"):
+                assert len(batch) == 2
+                break
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        (np.arange(SAMPLES).astype("datetime64[D]").astype("datetime64[ns]"), r"datetime64\[ns\]"),
+        (np.array([b"ab"] * SAMPLES), r"\|?S2"),
+        (np.array(["ab"] * SAMPLES), r"<U2"),
+    ],
+    ids=["datetime64", "bytes", "text"],
+)
+@pytest.mark.filterwarnings("ignore:.*does not have a Zarr V3 specification")
+def test_a_dtype_that_torch_lacks_is_refused_by_name(torch: Any, values: Any, dtype: str) -> None:
+    dataset = stored(t=field(), odd=xr.Variable(("time",), values))
+    with (
+        pytest.raises(DtypeError, match=rf"'odd' must have a dtype that torch knows, but got {dtype}; leave it out"),
+        dataset.insitu.loader(variables=["t", "odd"], batch_size=4) as loader,
+    ):
+        next(iter(loader.to("torch")))["odd"]
+
+
+def test_a_foreign_byte_order_is_refused_with_the_remedy(torch: Any) -> None:
+    dataset = stored(t=field(">f4"))
+    assert dataset["t"].dtype == ">f4"
+    with (
+        pytest.raises(DtypeError, match=r"'t' must have this machine's byte order.*got >f4; .*dtype=\"float32\""),
+        dataset.insitu.loader(variables=["t"], batch_size=4) as loader,
+    ):
+        next(iter(loader.to("torch")))["t"]
+    with dataset.insitu.loader(variables=["t"], batch_size=4, dtype="float32") as loader:
+        assert next(iter(loader.to("torch")))["t"].dtype == torch.float32
+
+
+def test_without_torch_the_error_says_what_to_install() -> None:
+    script = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from insitu_xr_adapters.torch import to_torch\n"
+        "try: to_torch(None)\n"
+        "except ImportError as error: print(type(error).__mro__, error)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    assert 'pip install "insitu-xr[torch]"' in done.stdout
+    assert InsituError.__name__ in done.stdout

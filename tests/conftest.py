@@ -1,0 +1,41 @@
+"""Profiles, and what no test may leave behind."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Shared machines stall: a deadline would fail a test for what its neighbours do.
+settings.register_profile(
+    "ci", deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("explore", settings.get_profile("ci"), derandomize=False, max_examples=1000)
+settings.load_profile("ci")
+
+_GRACE_SECONDS = 5.0
+
+
+def our_threads() -> set[threading.Thread]:
+    """Return the living threads that belong to insitu_xr, which names each of them."""
+    return {thread for thread in threading.enumerate() if thread.name.startswith("insitu")}
+
+
+def leaked_threads(before: set[threading.Thread], grace: float = _GRACE_SECONDS) -> list[str]:
+    """Name the threads that were not there ``before`` and do not end within ``grace`` seconds."""
+    deadline = time.monotonic() + grace
+    for thread in our_threads() - before:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return sorted(thread.name for thread in our_threads() - before)
+
+
+@pytest.fixture(autouse=True)
+def no_thread_left_behind() -> Iterator[None]:
+    """Fail a test that leaves a thread of ours running."""
+    before = our_threads()
+    yield
+    leaked = leaked_threads(before)
+    assert not leaked, f"threads left behind: {leaked}"
