@@ -1,5 +1,5 @@
 # Every target makes the environment it needs, says so, and uses it again the next time: see .ci/env.
-.PHONY: help demo test check lint docs pytest bench clean
+.PHONY: help demo test check docs pytest bench clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -14,15 +14,8 @@ demo:            ## train on real data in place: examples/quickstart.py
 
 test: check docs pytest  ## everything: what .ci/run runs
 
-check: lint      ## under a minute: format, lint, types, layers, architecture
-	@python=$(test_python) && "$$python" -m pytest -q tests/test_architecture.py
-
-lint:
-	@python=$(test_python) && bin=$$(dirname "$$python") && set -x && \
-	"$$bin/ruff" format --check . && \
-	"$$bin/ruff" check . && \
-	"$$bin/mypy" && \
-	"$$bin/lint-imports"
+check:           ## under a minute: format, lint, types, layers, architecture
+	@python=$(test_python) && .ci/check "$$python"
 
 docs:            ## build docs/_build/html, warnings are errors
 	@python=$(test_python) && set -x && "$$python" -m sphinx -q -W -n --keep-going -E -b html docs docs/_build/html
@@ -31,7 +24,7 @@ pytest:
 	@python=$(test_python) && set -x && "$$python" -m pytest
 
 bench:           ## measure: tests/benchmarks
-	@python=$(test_python) && set -x && "$$python" -m pytest tests/benchmarks --benchmark-only
+	@python=$(test_python) && set -x && "$$python" -m pytest tests/benchmarks --benchmark-enable --benchmark-group-by=group
 
 clean:           ## remove the environments and everything built
 	rm -rf .venv-demo .venv-test build dist docs/_build docs/reference/generated

@@ -34,6 +34,8 @@ class Limits:
         Reads under way at once in a store that is read asynchronously.
     inflight_bytes : int
         Decoded bytes that those reads may stand for; one read is always allowed.
+    job_bytes : int
+        Decoded bytes of the chunks of a shard that are read together; one chunk is always allowed.
     max_gap_bytes : int
         Byte ranges of one shard that lie at most this far apart are fetched as one.
     close_seconds : float
@@ -45,6 +47,7 @@ class Limits:
     prefetch: int = 2
     max_inflight: int = 32
     inflight_bytes: int = 64 * MIB
+    job_bytes: int = 16 * MIB
     max_gap_bytes: int = MIB
     close_seconds: float = 10.0
 
@@ -62,8 +65,8 @@ def parse_bytes(value: int | str, thing: str = "memory") -> int:
         factor = _UNITS.get(match[2].upper()) if match else None
         if match and factor:
             return int(float(match[1]) * factor)
-    elif isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return value
+    elif not isinstance(value, bool) and value > 0:
+        return int(value)
     raise RequestError(
         f"{thing} must be a positive number of bytes or a text such as '4GiB', but got {value!r}; give one of those"
     )

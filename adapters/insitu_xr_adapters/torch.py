@@ -6,14 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from insitu_xr.errors import DtypeError, InsituError
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
     import xarray as xr
 
-    from insitu_xr import Batch, Loader
+    from insitu_xr import Batch, Loader, ReadPlan
 
 type Tensors = Mapping[str, torch.Tensor] | torch.Tensor
 
@@ -42,12 +43,24 @@ def to_torch(loader: Loader) -> TorchBatches:
     ------
     MissingTorchError
         Where torch is not installed.
+    DtypeError
+        Where a variable has a dtype that torch does not know; nothing has been read then.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr, insitu_xr
+    >>> ds = xr.Dataset({"t2m": (("time", "x"), np.arange(8.0).reshape(4, 2))})
+    >>> loader = ds.insitu.loader(variables=["t2m"], sample_dim="time", batch_size=3)
+    >>> [tuple(batch["t2m"].shape) for batch in loader.to("torch")]
+    [(3, 2), (1, 2)]
     """
     try:
         import torch  # noqa: F401
     except ImportError as error:
         message = 'torch must be installed to deliver tensors, but got no such package; pip install "insitu-xr[torch]"'
         raise MissingTorchError(message) from error
+    for name, dtype in _delivered(loader.plan).items():
+        _tensor(name, np.empty(0, dtype))
     return TorchBatches(loader)
 
 
@@ -72,66 +85,83 @@ class TorchBatches:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TorchBatch:
-    """A batch whose arrays are tensors over the memory of ``arrays``, the numpy batch: writing to one shows in both."""
+    """A batch whose arrays are tensors over the memory of ``source``, the numpy batch: writing to one shows in both."""
 
-    arrays: Batch
+    source: Batch
 
     def __len__(self) -> int:
         """Return the number of samples."""
-        return len(self.arrays)
+        return len(self.source)
 
     def __getitem__(self, name: str) -> torch.Tensor:
         """Return one variable, ``(batch, [lead,] *field dims)``."""
-        return _tensor(name, self.arrays[name])
+        return _tensor(name, self.source[name])
+
+    @property
+    def variables(self) -> Tensors:
+        """Tensors by name, or one tensor ``(batch, channel, *grid)`` in the stacked layout, of ``variables=``."""
+        return _tensors("variables", self.source.variables)
 
     @property
     def inputs(self) -> Tensors:
-        """Tensors by variable, or one tensor ``(batch, channel, y, x)`` where the layout is stacked."""
-        return _tensors("inputs", self.arrays.inputs)
+        """Like `variables`, of ``inputs=``."""
+        return _tensors("inputs", self.source.inputs)
 
     @property
     def targets(self) -> Tensors:
-        """Like `inputs`."""
-        return _tensors("targets", self.arrays.targets)
+        """Like `variables`, of ``targets=``."""
+        return _tensors("targets", self.source.targets)
 
     @property
-    def statics(self) -> Tensors:
-        """Variables without the sample dimension, like `inputs`."""
-        return _tensors("statics", self.arrays.statics)
+    def statics(self) -> Mapping[str, torch.Tensor]:
+        """Fields without the sample dimension, by name; empty in the stacked layout, where they are channels."""
+        return {name: _tensor(name, array) for name, array in self.source.statics.items()}
 
     @property
-    def anchors(self) -> Any:
-        """Labels that the samples are named by."""
-        return self.arrays.anchors
-
-    @property
-    def positions(self) -> Any:
-        """Positions of the anchors along the sample dimension of the dataset."""
-        return self.arrays.positions
-
-    @property
-    def leads(self) -> Any:
-        """Leads by variable."""
-        return self.arrays.leads
-
-    @property
-    def valid_times(self) -> Any:
-        """Labels ``(batch, lead)`` by variable."""
-        return self.arrays.valid_times
-
-    @property
-    def coords(self) -> Any:
-        """Coordinates of the batch, as xarray has them."""
-        return self.arrays.coords
+    def groups(self) -> tuple[str, ...]:
+        """See `insitu_xr.Batch.groups`."""
+        return self.source.groups
 
     @property
     def channels(self) -> Any:
-        """Names of the channels where the layout is stacked."""
-        return self.arrays.channels
+        """See `insitu_xr.Batch.channels`."""
+        return self.source.channels
 
-    def to_xarray(self) -> xr.Dataset:
-        """Return the batch as xarray would have selected it."""
-        return self.arrays.to_xarray()
+    @property
+    def positions(self) -> Any:
+        """See `insitu_xr.Batch`; a numpy array, like all labels here."""
+        return self.source.positions
+
+    @property
+    def anchors(self) -> Any:
+        """See `insitu_xr.Batch.anchors`."""
+        return self.source.anchors
+
+    @property
+    def leads(self) -> Any:
+        """See `insitu_xr.Batch.leads`."""
+        return self.source.leads
+
+    @property
+    def valid_times(self) -> Any:
+        """See `insitu_xr.Batch.valid_times`."""
+        return self.source.valid_times
+
+    @property
+    def coords(self) -> xr.Dataset:
+        """See `insitu_xr.Batch.coords`."""
+        return self.source.coords
+
+    def to_xarray(self, group: str | None = None) -> Any:
+        """See `insitu_xr.Batch.to_xarray`."""
+        return self.source.to_xarray(group)
+
+
+def _delivered(plan: ReadPlan) -> dict[str, np.dtype[Any]]:
+    """Return the dtypes that the batches will have, by variable, or by group where the layout is stacked."""
+    if plan.stacks is not None:
+        return {group: stack.dtype for group, stack in plan.stacks.items()}
+    return {name: variable.dtype for name, variable in plan.request.variables.items()}
 
 
 def _tensors(group: str, arrays: Any) -> Tensors:
@@ -144,11 +174,6 @@ def _tensors(group: str, arrays: Any) -> Tensors:
 def _tensor(name: str, array: np.ndarray[Any, Any]) -> torch.Tensor:
     import torch
 
-    if not array.dtype.isnative:
-        raise DtypeError(
-            f"variable {name!r} must have this machine's byte order to become a tensor, but got {array.dtype.str}; "
-            f'ask the loader for dtype="{array.dtype.newbyteorder("=").name}"'
-        )
     try:
         return torch.from_numpy(array)
     except TypeError as error:

@@ -128,6 +128,12 @@ class StoredArray:
         lengths = [g.length(k) for g, k in zip(self._object_grids, shard, strict=True)]
         return tuple(n // c for n, c in zip(lengths, self._sharding.chunk_shape, strict=True))
 
+    @property
+    def chunks_per_object(self) -> int:
+        """Chunks that one stored object holds, at most."""
+        spans = zip(self._object_grids, self.grids, strict=True)
+        return math.prod(-(-outer.longest // inner.longest) for outer, inner in spans) if self.sharded else 1
+
     def index_range(self, shard: tuple[int, ...]) -> ByteRange:
         """Where the index of a shard lies in it."""
         assert self._sharding is not None
@@ -144,9 +150,7 @@ class StoredArray:
     ) -> tuple[int, int] | None:
         """First and last byte (exclusive) of a chunk in its shard; None if the shard does not hold it."""
         origin = [g.start(k) for g, k in zip(self._object_grids, shard, strict=True)]
-        local = tuple(
-            c - int(g.chunk_of(np.array([o]))[0]) for g, c, o in zip(self.grids, chunk, origin, strict=True)
-        )
+        local = tuple(c - int(g.chunk_of(np.array([o]))[0]) for g, c, o in zip(self.grids, chunk, origin, strict=True))
         offset, length = (int(v) for v in index[local])
         return None if offset == _ABSENT else (offset, offset + length)
 

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 Work = TypeVar("Work")
 Piece = TypeVar("Piece")
 
 
 @dataclass(slots=True, eq=False)
-class Load(Generic[Work]):
+class Load[Work]:
     """One unit on its way into a slot, as jobs."""
 
     batch: int
@@ -37,13 +37,13 @@ class Load(Generic[Work]):
 
 
 @dataclass(slots=True, eq=False)
-class _Batch(Generic[Piece]):
+class _Batch[Piece]:
     loads: int
     parts: deque[Piece] = field(default_factory=deque)
     outstanding: int = -1  # parts not yet gathered; -1 before gathering began
 
 
-class Board(Generic[Work, Piece]):
+class Board[Work, Piece]:
     """Which read and which gather may start next.
 
     Parameters

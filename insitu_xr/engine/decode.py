@@ -18,9 +18,6 @@ from insitu_xr.plan.reads import Layout
 
 ValueFunction = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
-#: raw bytes that one job may hold, so that a shard with many chunks does not come in at once
-JOB_BYTES = 16 << 20
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
@@ -95,7 +92,7 @@ class VariableReader:
         for cell in self.layout.cells[part]:
             chunk = self._chunk(cell, part, along)
             by_object[source.object_of(chunk)].append((cell, chunk))
-        per_job = max(1, JOB_BYTES // max(1, self.layout.chunk_bytes)) if source.sharded else 1
+        per_job = self.layout.spec.chunks_per_job
         jobs = []
         for members in by_object.values():
             for k in range(0, len(members), per_job):
@@ -140,11 +137,29 @@ class VariableReader:
             rows[(*inner, *cell.target)] = piece
         return absent
 
+    def peek(self, unit: int, row: int, cell: Cell) -> npt.NDArray[Any]:
+        """Read one row of one chunk, shape (1 per sample dimension..., *part of the field); blocks."""
+        along = self.layout.axis_units_of(unit)
+        part = self.layout.segment_of(unit)
+        chunk = self._chunk(cell, part, along)
+        source = self.parts[part].source
+        selection = self._selection(cell, part, along)
+        wanted = np.unravel_index(row, self.layout.row_shape) if self.layout.row_shape else ()
+        for axis, dim in enumerate(self.layout.spec.segments[part].dims):
+            if dim in self.layout.sample_dims:
+                k = self.layout.sample_dims.index(dim)
+                length = self.layout.spec.segments[part].grids[axis].longest
+                inside = np.arange(length)[selection[axis]][wanted[k]]
+                selection[axis] = slice(int(inside), int(inside) + 1)
+        values = self._values(source.decode(source.read([chunk]).raw[0], chunk), selection, part)
+        order, new = self._orders[part]
+        return np.expand_dims(values.transpose(order), new).astype(self.value_dtype, copy=False)
+
     def _selection(self, cell: Cell, part: int, along: tuple[int, ...]) -> list[slice | IntArray | int]:
         selection: list[slice | IntArray | int] = []
         for dim, source in zip(self.layout.spec.segments[part].dims, cell.source, strict=True):
             if source is None:
-                k = self.layout.sample_dims.index(dim)  # type: ignore[arg-type]
+                k = self.layout.sample_dims.index(dim)
                 selection.append(self.layout.units[k].sources[along[k]])
             else:
                 selection.append(source)

@@ -22,12 +22,13 @@ from insitu_xr.engine.board import Board, Load
 from insitu_xr.engine.decode import Job, VariableReader
 from insitu_xr.engine.events import Meter
 from insitu_xr.engine.fetch import Fetched
-from insitu_xr.engine.gather import Gather, Gatherer, Key
+from insitu_xr.engine.gather import Gather, Gatherer
 from insitu_xr.engine.slots import Ledger, SlotStore
 from insitu_xr.geometry.grid import IntArray
 from insitu_xr.limits import Limits
+from insitu_xr.plan.arrays import Key
 from insitu_xr.plan.reads import sample_coordinates
-from insitu_xr.plan.schedule import Fetch, Residency
+from insitu_xr.plan.schedule import Residency
 
 #: jobs that are planned beyond the one whose turn it is
 JOBS_AHEAD = 64
@@ -49,6 +50,15 @@ class _Open:
     samples: IntArray
     rows: list[IntArray]
     arrays: dict[Key, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Task:
+    """A job under way, the load it belongs to, and the slots it fills."""
+
+    load: Load[Any]
+    store: SlotStore
+    job: Job
 
 
 @dataclass(slots=True, eq=False)
@@ -84,11 +94,11 @@ class Executor:
         self._m = machine
         self._order, self._walks = order, walks
         self._batch_size = machine.gatherer.request.batch_size
-        self._board: Board[tuple[int, Fetch, Job], Gather] = Board(n_batches, machine.depth)
+        self._board: Board[tuple[SlotStore, Job], Gather] = Board(n_batches, machine.depth)
         self._open: dict[int, _Open] = {}
         self._changed = threading.Condition()
-        self._arrived: deque[tuple[Load[Any], Job, Fetched]] = deque()
-        self._inflight: dict[Future[Fetched], Job] = {}
+        self._arrived: deque[tuple[_Task, Fetched]] = deque()
+        self._inflight: set[Future[Fetched]] = set()
         self._inflight_bytes = 0
         self._closed = False
         self._held = 0
@@ -166,30 +176,35 @@ class Executor:
         try:
             while board.wants_plan(JOBS_AHEAD):
                 self._plan_batch()
-            while (number := board.gather_ready()) is not None:
-                self._begin_gather(number)
+            while (ready := board.gather_ready()) is not None:
+                self._begin_gather(ready)
+            if (part := board.take_part()) is not None:
+                number, piece = part
+                batch = self._open[number]
+                return lambda: self._gather(number, piece, batch)
+            while not self._arrived and (found := self._next_read()) is not None:
+                task = found
+                if task.job.source.synchronous:
+                    return lambda: self._read(task)
+                self._launch(task)
         except BaseException as error:  # whatever it is, the consumer must see it rather than wait for ever
-            board.fail(min(board.planned, board.gathering, board.end), error)
+            board.fail(board.gathered, error)
             self._changed.notify_all()
             return None
-        if (part := board.take_part()) is not None:
-            number, piece = part
-            batch = self._open[number]
-            return lambda: self._gather(number, piece, batch)
         if self._arrived:
-            load, job, fetched = self._arrived.popleft()
-            return lambda: self._place(load, job, fetched)
-        return self._next_read()
+            landed, fetched = self._arrived.popleft()
+            return lambda: self._place(landed, fetched)
+        return None
 
     def _plan_batch(self) -> None:
         number = self._board.planned
         samples = self._order[number * self._batch_size : (number + 1) * self._batch_size]
         loads, rows, hits = [], [], 0
-        for group, (walk, store) in enumerate(zip(self._walks, self._m.stores, strict=True)):
+        for walk, store in zip(self._walks, self._m.stores, strict=True):
             before = walk.hits
             for fetch in walk.step(number):
                 jobs = [
-                    (group, fetch, job)
+                    (store, job)
                     for layout in store.group.layouts
                     for job in self._m.readers[layout.spec.name].jobs(fetch.unit, fetch.slot)
                 ]
@@ -221,24 +236,21 @@ class Executor:
         self._board.begin_gather(self._m.gatherer.parts(len(batch.samples)))
         self._changed.notify_all()
 
-    def _next_read(self) -> Callable[[], None] | None:
+    def _next_read(self) -> _Task | None:
+        """The read whose turn it is, if there is room for it."""
         found = self._board.peek_read()
         if found is None:
             return None
-        load, (group, fetch, job) = found
-        if not job.source.synchronous and self._inflight:
+        load, (store, job) = found
+        if not job.source.synchronous and self._inflight_bytes:
             full = len(self._inflight) >= self._m.limits.max_inflight
             if full or self._inflight_bytes + job.raw_bytes > self._m.inflight_bytes:
                 return None
         if not load.begun:
             # Slots stay resident until the loader closes, so they are not among what close() releases.
-            self._m.ledger.hold(self._m.stores[group].begin(fetch.slot))
+            self._m.ledger.hold(store.begin(job.slot))
         self._board.take_read()
-        if job.source.synchronous:
-            return lambda: self._read(load, job)
-        self._launch(load, job)
-        # The launch cost next to nothing: look again.
-        return self._next_action()
+        return _Task(load, store, job)
 
     def _hold(self, count: int) -> None:
         self._held += count
@@ -250,77 +262,78 @@ class Executor:
 
     # -- actions, outside the lock -------------------------------------------------------------------------------
 
-    def _read(self, load: Load[Any], job: Job) -> None:
+    def _read(self, task: _Task) -> None:
         began = time.perf_counter()
-        with self._changed:
-            self._hold(job.raw_bytes)
         try:
-            fetched = job.source.read(job.chunks)
+            with self._changed:
+                self._hold(task.job.raw_bytes)
+            fetched = task.job.source.read(task.job.chunks)
         except BaseException as error:
-            self._failed(load, job, error, "read")
+            self._failed(task, error, "read", task.job.raw_bytes)
             return
         with self._changed:
             self._m.meter.add(read_seconds=time.perf_counter() - began)
-        self._place(load, job, fetched)
+        self._place(task, fetched)
 
-    def _launch(self, load: Load[Any], job: Job) -> None:
+    def _launch(self, task: _Task) -> None:
         """Start a read on zarr's loop; called under the lock, returns at once."""
-        began = time.perf_counter()
+        began, job = time.perf_counter(), task.job
         self._hold(job.raw_bytes)
         self._inflight_bytes += job.raw_bytes
         future = asyncio.run_coroutine_threadsafe(job.source.aread(job.chunks), event_loop())
-        self._inflight[future] = job
-        future.add_done_callback(lambda done: self._landed(load, job, done, began))
+        self._inflight.add(future)
+        future.add_done_callback(lambda done: self._landed(task, done, began))
 
-    def _landed(self, load: Load[Any], job: Job, done: Future[Fetched], began: float) -> None:
-        error = None if done.cancelled() else done.exception()
+    def _landed(self, task: _Task, done: Future[Fetched], began: float) -> None:
+        error = asyncio.CancelledError("the read was cancelled") if done.cancelled() else done.exception()
         with self._changed:
-            self._inflight.pop(done, None)
-            self._inflight_bytes -= job.raw_bytes
+            self._inflight.discard(done)
             if self._closed:
                 return
             self._m.meter.add(read_seconds=time.perf_counter() - began)
-            if error is None and not done.cancelled():
-                self._arrived.append((load, job, done.result()))
+            if error is None:
+                self._arrived.append((task, done.result()))
                 self._changed.notify_all()
                 return
-        self._failed(load, job, error or asyncio.CancelledError("the read was cancelled"), "read")
+        self._failed(task, error, "read", task.job.raw_bytes)
 
-    def _place(self, load: Load[Any], job: Job, fetched: Fetched) -> None:
-        began = time.perf_counter()
-        reader = job.reader
-        store = next(s for s in self._m.stores if reader.layout in s.group.layouts)
-        scratch = reader.layout.place_bytes
-        with self._changed:
-            self._hold(scratch)
+    def _place(self, task: _Task, fetched: Fetched) -> None:
+        began, job = time.perf_counter(), task.job
+        layout, n = job.reader.layout, len(job.chunks)
         try:
-            absent = reader.place(job, fetched, store.arenas[reader.layout.spec.name][job.slot])
+            with self._changed:
+                self._hold(layout.place_bytes)
+            absent = job.reader.place(job, fetched, task.store.arenas[layout.spec.name][job.slot])
         except BaseException as error:
-            self._failed(load, job, error, "decoded", scratch)
+            self._failed(task, error, "decoded", job.raw_bytes + layout.place_bytes)
             return
-        n = len(job.chunks)
         with self._changed:
-            self._release(job.raw_bytes + scratch)
+            self._release_job(job, job.raw_bytes + layout.place_bytes)
             self._m.meter.add(
                 reads=n,
                 gets=fetched.gets,
                 bytes_read=fetched.bytes,
                 decodes=n - absent,
-                bytes_decoded=(n - absent) * reader.layout.chunk_bytes,
+                bytes_decoded=(n - absent) * layout.chunk_bytes,
                 absent=absent,
                 decode_seconds=time.perf_counter() - began,
             )
-            if self._board.read_done(load):
-                store.finish(job.slot, job.unit)
+            if self._board.read_done(task.load):
+                task.store.finish(job.slot, job.unit)
             self._changed.notify_all()
 
-    def _failed(self, load: Load[Any], job: Job, error: BaseException, doing: str, scratch: int = 0) -> None:
-        failure = job.failure(error, doing)
+    def _failed(self, task: _Task, error: BaseException, doing: str, held: int) -> None:
+        failure = task.job.failure(error, doing)
         failure.__cause__ = error
         with self._changed:
-            self._release(job.raw_bytes + scratch)
-            self._board.fail(load.batch, failure)
+            self._release_job(task.job, held)
+            self._board.fail(task.load.batch, failure)
             self._changed.notify_all()
+
+    def _release_job(self, job: Job, held: int) -> None:
+        self._release(held)
+        if not job.source.synchronous:
+            self._inflight_bytes -= job.raw_bytes
 
     def _gather(self, number: int, part: Gather, batch: _Open) -> None:
         began = time.perf_counter()

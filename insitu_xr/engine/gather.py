@@ -12,13 +12,12 @@ import numpy.typing as npt
 
 from insitu_xr.engine.slots import SlotStore
 from insitu_xr.geometry.grid import IntArray
+from insitu_xr.plan.arrays import Key, array_shapes, batch_bytes
 from insitu_xr.plan.channels import Stack
 from insitu_xr.plan.request import Request, Take
 
 #: arrays are gathered in parts of about this size, so that several threads share a large batch
 PART_BYTES = 4 << 20
-
-Key = tuple[str, str]  # group and variable; the variable is "" for a stacked array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,37 +67,21 @@ class Gatherer:
         axes = [dims.index(d) for d in self.request.sample_dims if d in dims]
         return np.moveaxis(values, axes, range(len(axes)))
 
-    def _field(self, name: str) -> tuple[int, ...]:
-        spec = self.request.variables[name]
-        return tuple(n for d, n in zip(spec.dims, spec.shape, strict=True) if d not in self.request.sample_dims)
-
-    def shapes(self, n: int) -> dict[Key, tuple[tuple[int, ...], np.dtype[Any]]]:
-        """Shape and dtype of every array of a batch of n samples."""
-        if self.stacks is not None:
-            return {(g, ""): ((n, len(s.channels), *s.grid_shape), s.dtype) for g, s in self.stacks.items()}
-        found: dict[Key, tuple[tuple[int, ...], np.dtype[Any]]] = {}
-        for take in self.request.takes:
-            lead = (len(take.columns),) if take.windowed else ()
-            shape = (n, *lead, *self._field(take.variable))
-            found[take.group, take.variable] = (shape, self.request.variables[take.variable].dtype)
-        for name in self.request.statics:
-            found["statics", name] = (self._field(name), self.request.variables[name].dtype)
-        return found
-
-    def batch_bytes(self, n: int) -> int:
-        """Bytes of all arrays of a batch of n samples."""
-        return sum(math.prod(shape) * dtype.itemsize for shape, dtype in self.shapes(n).values())
-
     def allocate(self, n: int) -> dict[Key, npt.NDArray[Any]]:
         """Fresh arrays for a batch."""
-        return {key: np.empty(shape, dtype) for key, (shape, dtype) in self.shapes(n).items()}
+        shapes = array_shapes(self.request, self.stacks, n)
+        return {key: np.empty(shape, dtype) for key, (shape, dtype) in shapes.items()}
+
+    def batch_bytes(self, n: int) -> int:
+        """Bytes of all arrays of a batch."""
+        return batch_bytes(self.request, self.stacks, n)
 
     def parts(self, n: int) -> list[Gather]:
         """Cut the copying of a batch into parts."""
         parts = [Gather(-1, 0, n)] if self.request.statics else []
         for number, take in enumerate(self.request.takes):
             itemsize = self.request.variables[take.variable].dtype.itemsize
-            row = math.prod(self._field(take.variable)) * itemsize * len(take.columns)
+            row = math.prod(self.request.field_shape(take.variable)) * itemsize * len(take.columns)
             step = max(1, PART_BYTES // max(1, row))
             parts += [Gather(number, k, min(k + step, n)) for k in range(0, n, step)]
         return parts

@@ -115,8 +115,10 @@ def offset(axis: LabelAxis, lead: Lead) -> Offset:
     if not numeric or axis.kind == "text" or (axis.kind == "position" and lead != int(lead)):  # type: ignore[arg-type]
         if axis.kind == "text":
             rule = "left out, since the labels are text"
-        raise RequestError(f"lead {lead!r} along {axis.dim!r} must be {rule}, but got {type(lead).__name__}; ask for that")
-    step = int(lead) if axis.kind == "position" or axis.ticks.dtype.kind == "i" and lead == int(lead) else float(lead)  # type: ignore[arg-type]
+        raise RequestError(
+            f"lead {lead!r} along {axis.dim!r} must be {rule}, but got {type(lead).__name__}; ask for that"
+        )
+    step = int(lead) if axis.kind == "position" or (axis.ticks.dtype.kind == "i" and lead == int(lead)) else float(lead)  # type: ignore[arg-type]
     return Offset(step, step, f"{step:+d}" if isinstance(step, int) and step else str(step))
 
 

@@ -38,9 +38,7 @@ class Stack:
     channels: tuple[str, ...]
 
 
-def stacks_of(
-    request: Request, channel_dims: Collection[str], labels: Mapping[str, Sequence[str]]
-) -> dict[str, Stack]:
+def stacks_of(request: Request, channel_dims: Collection[str], labels: Mapping[str, Sequence[str]]) -> dict[str, Stack]:
     """Lay out the channels of every group; statics follow in the first group.
 
     Parameters

@@ -70,7 +70,8 @@ def epoch_order(request: Request, runs: Runs, epoch: int) -> IntArray:
     block = (ends - lengths) // max(1, runs.block)
     within = np.arange(n) - np.repeat(ends - lengths, lengths)
     drawn = runs.order[np.repeat(runs.bounds[permuted], lengths) + within]
-    return drawn[np.lexsort((rng.random(n), np.repeat(block, lengths)))]
+    mixed: IntArray = drawn[np.lexsort((rng.random(n), np.repeat(block, lengths)))]
+    return mixed
 
 
 def largest_batch(request: Request, runs: Runs, group: AccessGroup) -> int:

@@ -64,6 +64,12 @@ class Layout:
         """Bytes of the largest stored chunk, decoded, padding included."""
         return max((s.chunk_elements for s in self.spec.segments), default=0) * self.spec.stored_itemsize
 
+    @property
+    def place_bytes(self) -> int:
+        """Bytes needed while one chunk is decoded, masked and scaled."""
+        elements = max((s.chunk_elements for s in self.spec.segments), default=0)
+        return elements * (self.spec.stored_itemsize + 2 * self.spec.value_itemsize)
+
     def locate(self, coordinates: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
         """Unit and row of each sample, given its positions along the sample dimensions of the variable."""
         shape = np.shape(coordinates[0]) if coordinates else ()
@@ -175,9 +181,7 @@ def access_groups(request: Request) -> tuple[AccessGroup, ...]:
             layout = layout_of(request, spec)
             key = (request.columns_of(name), *(hash(a.tobytes()) for u in layout.units for a in (u.unit, u.row)))
             found.setdefault(key, []).append(layout)
-    return tuple(
-        AccessGroup(tuple(layouts), request.columns_of(layouts[0].spec.name)) for layouts in found.values()
-    )
+    return tuple(AccessGroup(tuple(layouts), request.columns_of(layouts[0].spec.name)) for layouts in found.values())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

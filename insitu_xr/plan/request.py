@@ -31,8 +31,11 @@ class VariableSpec:
     concat_dim: str | None = None
     #: bytes of one stored element, decoded
     stored_itemsize: int = 0
-    #: bytes of one element as xarray shows it, before any cast
+    #: bytes of one element as xarray shows it, before any cast; 0 where that is the stored number itself
     value_itemsize: int = 0
+    #: chunks of one read at most, and whether the store is read on zarr's event loop
+    chunks_per_job: int = 1
+    asynchronous: bool = False
     #: bytes of one stored chunk as it lies in the store, where that is fixed (no compression); 0 where unknown
     encoded_chunk_bytes: int = 0
     note: str = ""
@@ -102,6 +105,11 @@ class Request:
         """Number of batches in an epoch."""
         n = len(self.anchors)
         return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+
+    def field_shape(self, variable: str) -> tuple[int, ...]:
+        """Shape of one sample of a variable."""
+        spec = self.variables[variable]
+        return tuple(n for d, n in zip(spec.dims, spec.shape, strict=True) if d not in self.sample_dims)
 
     def columns_of(self, variable: str) -> tuple[int, ...]:
         """All columns at which a variable is wanted, in order."""

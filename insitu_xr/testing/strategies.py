@@ -190,7 +190,9 @@ def windows(draw: st.DrawFn, ds: xr.Dataset, sample_dim: str = SAMPLE_DIM) -> li
     else:
         unit = "h" if labels.dtype.kind == "M" else "D"
         leads = [f"{step}{unit}" for step in steps]
-    return leads if draw(st.booleans()) and kept_anchors(ds, sample_dim, leads) else None
+    # Leads need labels in order, either way.
+    ordered = labels is None or len(set(np.sign(np.diff(ds.indexes[sample_dim].argsort())))) <= 1
+    return leads if draw(st.booleans()) and ordered and kept_anchors(ds, sample_dim, leads) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +219,15 @@ class Request:
 def requests(draw: st.DrawFn, ds: xr.Dataset, sample_dim: str = SAMPLE_DIM) -> Request:
     """Draw requests for variables of a dataset that have the sample dimension."""
     names: Sequence[str] = sorted(str(name) for name, array in ds.data_vars.items() if sample_dim in array.dims)
+    leads = draw(windows(ds, sample_dim))
+    batch_size = draw(st.integers(1, 9))
     return Request(
         variables=tuple(draw(st.lists(st.sampled_from(names), min_size=1, unique=True))),
-        leads=draw(windows(ds, sample_dim)),
-        batch_size=draw(st.integers(1, 9)),
+        leads=leads,
+        batch_size=batch_size,
         shuffle=draw(st.booleans()),
         seed=draw(st.integers(0, 99)),
-        drop_last=draw(st.booleans()),
+        # An epoch without any batch is refused.
+        drop_last=draw(st.booleans()) and batch_size <= len(kept_anchors(ds, sample_dim, leads)),
         room=draw(st.sampled_from([0.0, 0.0, 0.3, 1.0])),
     )

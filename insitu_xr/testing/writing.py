@@ -180,7 +180,8 @@ def _write_variable(group: zarr.Group, variable: StoredVariable) -> None:
     if group.metadata.zarr_format == 2:
         # Here the missing value is the fill value of the array, not an attribute.
         fill = attributes.pop("_FillValue", attributes.get("missing_value", 0))
-        options["fill_value"] = fill if variable.fill else None
+        # xarray makes objects of a bool array that has one.
+        options["fill_value"] = fill if variable.fill and variable.kind != "bool" else None
     raw = variable.raw()
     _write_array(group, variable.name, variable.dims, raw, variable.chunks, attributes, **options)
     _delete(group.store, variable)

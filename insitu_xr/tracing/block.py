@@ -83,7 +83,7 @@ class Piece:
                 raise NotStoredError("foreign", "an axis that is not stored was repeated or emptied")
             if not isinstance(entry, int):
                 axes.append(axis)
-        return replace(self, index=tuple(index), axes=tuple(axes))
+        return Piece(self.array, tuple(index), tuple(axes), self.functions)
 
     def segment(self, dims: Sequence[str]) -> Segment:
         """Say the same in the words of the engine, with dimension names."""

@@ -24,14 +24,15 @@ from insitu_xr.tracing.block import (
     same_functions,
     same_positions,
 )
+from insitu_xr.tracing.layers import Layers
 from insitu_xr.tracing.lazy import IN_MEMORY
 from insitu_xr.tracing.symbolic import MOVES, InMemoryBlockError, Resolver, describe, functions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-#: up to so many blocks, all are compared with what the lines predict; beyond, a random sample of SAMPLES
-ALL_BLOCKS, SAMPLES = 256, 64
+#: so many blocks are compared with what the lines predict: all if there are no more, else a random sample
+SAMPLES = 64
 
 Coordinates = tuple[int, ...]
 
@@ -109,39 +110,38 @@ class _Lines:
     """Reads the lines of blocks of one dask array and puts them together."""
 
     def __init__(self, data: Any) -> None:
-        self._graph: HighLevelGraph = data.dask
         self._name: str = data.name
         self._numblocks: Coordinates = data.numblocks
         self._bounds = [[0, *accumulate(sizes)] for sizes in data.chunks]
-        self._resolver = Resolver()
-        self._tasks: dict[Any, Any] = {}
+        layers = Layers(data.dask)
+        self._resolver = Resolver(layers, shortcuts=True)
+        #: carries out every task, to compare with
+        self._checker = Resolver(layers, self._resolver.leaves)
         #: the first block with anything in it
         self._origin = tuple(next((i for i, size in enumerate(sizes) if size), 0) for sizes in data.chunks)
 
     def trace(self) -> Block:
-        samples = self._samples()
+        whole = self._resolver.whole(self._name) or self._from_lines()
+        self._compare(whole)
+        return whole
+
+    def _from_lines(self) -> Block:
         lines = {axis: self._line(self._origin, axis) for axis in range(len(self._numblocks))}
-        self._fetch([*(place for line in lines.values() for place in line), *samples, self._origin])
         joined = {axis: self._join(line, axis) for axis, line in lines.items()}
         mixed = {block.axis for block in joined.values() if block.axis is not None}
         if not mixed:
-            whole = self._outer(self._block(self._origin), joined)
-        elif len(mixed) == 1:
-            whole = self._along(mixed.pop(), lines)
-        else:
-            raise NotStoredError("foreign", "stores follow one another along two dimensions")
-        self._compare(whole, samples)
-        return whole
+            return self._outer(self._block(self._origin), joined)
+        if len(mixed) == 1:
+            return self._along(mixed.pop(), lines)
+        raise NotStoredError("foreign", "stores follow one another along two dimensions")
 
     def _along(self, axis: int, lines: Mapping[int, Sequence[Coordinates]]) -> Block:
         """Put a variable together in which stores change along an axis: each store has lines of its own."""
         runs = self._runs(lines[axis], axis)
         others = [other for other in lines if other != axis]
-        cross = {(run[0], other): self._line(run[0], other) for run in runs for other in others}
-        self._fetch([place for line in cross.values() for place in line])
         pieces: list[Piece] = []
         for run in runs:
-            joined = {other: self._join(cross[run[0], other], other) for other in others}
+            joined = {other: self._join(self._line(run[0], other), other) for other in others}
             pieces += self._outer(self._join(run, axis), joined).pieces
         return follow(pieces, axis)
 
@@ -170,16 +170,16 @@ class _Lines:
             pieces.append(replace(piece, index=tuple(index)))
         return Block(tuple(pieces), base.axis)
 
-    def _compare(self, whole: Block, samples: Sequence[Coordinates]) -> None:
-        for place in samples:
+    def _compare(self, whole: Block) -> None:
+        for place in self._samples():
             key = [slice(bounds[i], bounds[i + 1]) for bounds, i in zip(self._bounds, place, strict=True)]
-            if not same_block(whole.take(key), self._block(place)):
+            if not same_block(whole.take(key), self._checker.block((self._name, *place))):
                 raise NotStoredError("foreign", "its blocks do not form a selection per dimension")
 
     def _samples(self) -> list[Coordinates]:
         total = int(np.prod(self._numblocks, dtype=np.int64))
         chosen = np.arange(total)
-        if total > ALL_BLOCKS:
+        if total > SAMPLES:
             # Seeded, so that one graph is always judged alike.
             chosen = np.random.default_rng(total).choice(total, SAMPLES, replace=False)
         places = np.unravel_index(chosen, self._numblocks) if self._numblocks else ()
@@ -196,11 +196,7 @@ class _Lines:
         return concatenate([self._block(place) for place in line], axis)
 
     def _block(self, place: Coordinates) -> Block:
-        return self._resolver.block(self._tasks, (self._name, *place))
-
-    def _fetch(self, places: Iterable[Coordinates]) -> None:
-        """Materialise the tasks of some blocks, and no others."""
-        self._tasks.update(self._graph.cull([(self._name, *place) for place in places]))
+        return self._resolver.block((self._name, *place))
 
 
 def same_block(one: Block, other: Block) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from dask.array.core import concatenate_shaped, getter, getter_inline, getter_no
 from insitu_xr.tracing.block import Block, NotStoredError, Piece, concatenate
 from insitu_xr.tracing.lazy import IN_MEMORY, trace_lazy
 
-Graph = Mapping[Any, Any]
+Graph = Any  # Layers, or the plain dict inside a fused task
 
 
 def _getitem(source: Block, key: Any) -> Block:
@@ -121,12 +121,15 @@ def describe(function: Any) -> str:
 class Resolver:
     """Carries out tasks on blocks, each once."""
 
-    def __init__(self, leaves: dict[int, Block] | None = None) -> None:
+    def __init__(self, graph: Graph, leaves: dict[int, Block] | None = None, *, shortcuts: bool = False) -> None:
+        self._graph = graph
+        #: take layers that are understood as a whole for granted, instead of carrying their tasks out
+        self._shortcuts = shortcuts
         self._done: dict[Any, Any] = {}
         #: by identity, so that all blocks of one leaf share its functions
-        self._leaves: dict[int, Block] = {} if leaves is None else leaves
+        self.leaves: dict[int, Block] = {} if leaves is None else leaves
 
-    def resolve(self, graph: Graph, key: Any) -> Any:
+    def resolve(self, key: Any) -> Any:
         """Find what a key would hold; without recursion, for chains of layers may be long."""
         pending = [key]
         while pending:
@@ -134,20 +137,31 @@ class Resolver:
             if here in self._done:
                 pending.pop()
                 continue
-            node = graph[here]
-            waiting = [k for k in _dependencies(node, graph) if k not in self._done]
+            if self._shortcuts and (part := self._graph.part(here, self.as_block, self.resolve)) is not None:
+                self._done[here] = part
+                continue
+            node = self._graph[here]
+            waiting = [k for k in _dependencies(node, self._graph) if k not in self._done]
             if waiting:
                 pending += waiting
             else:
-                self._done[here] = self._evaluate(node, graph)
-                pending.pop()
+                self._done[here] = self._evaluate(node)
         return self._done[key]
 
-    def block(self, graph: Graph, key: Any) -> Block:
+    def block(self, key: Any) -> Block:
         """Find the block that a key would hold."""
-        return self._as_block(self.resolve(graph, key))
+        return self.as_block(self.resolve(key))
 
-    def _evaluate(self, node: Any, graph: Graph) -> Any:
+    def whole(self, name: str) -> Block | None:
+        """Find what a layer holds altogether, if it is one that is understood as a whole."""
+        found = self._graph.whole(name, self.as_block, self.resolve)
+        return None if found is None else found[0]
+
+    def _evaluate(self, node: Any) -> Any:
+        return self._evaluate_node(node) if isinstance(node, GraphNode) else self._evaluate_legacy(node)
+
+    def _evaluate_node(self, node: Any) -> Any:
+        """Nodes as dask writes them now: what is no node is itself, even if it looks like a key."""
         if isinstance(node, TaskRef):
             return self._done[node.key]
         if isinstance(node, Alias):
@@ -155,43 +169,44 @@ class Resolver:
         if isinstance(node, DataNode):
             return node.value
         if isinstance(node, NestedContainer):
-            return node.klass(self._evaluate(argument, graph) for argument in node.args)
+            return node.klass(self._evaluate_node(argument) for argument in node.args)
         if isinstance(node, Task):
-            arguments = [self._evaluate(argument, graph) for argument in node.args]
-            keywords = {name: self._evaluate(argument, graph) for name, argument in node.kwargs.items()}
+            arguments = [self._evaluate_node(argument) for argument in node.args]
+            keywords = {name: self._evaluate_node(argument) for name, argument in node.kwargs.items()}
             return self._call(node.func, arguments, keywords)
-        return self._evaluate_legacy(node, graph)
+        return node
 
-    def _evaluate_legacy(self, node: Any, graph: Graph) -> Any:
+    def _evaluate_legacy(self, node: Any) -> Any:
         """Tuples, lists and keys as they are, from the parts of dask that still write them."""
         if isinstance(node, tuple) and node and callable(node[0]):
-            return self._call(node[0], [self._evaluate_legacy(argument, graph) for argument in node[1:]], {})
+            return self._call(node[0], [self._evaluate_legacy(argument) for argument in node[1:]], {})
         if isinstance(node, list):
-            return [self._evaluate_legacy(argument, graph) for argument in node]
-        if isinstance(node, (str, tuple)) and _is_key(node, graph):
+            return [self._evaluate_legacy(argument) for argument in node]
+        if isinstance(node, (str, tuple)) and _is_key(node, self._graph):
             return self._done[node]
         return node
 
     def _call(self, function: Callable[..., Any], arguments: list[Any], keywords: dict[str, Any]) -> Any:
         if function is _execute_subgraph:
             graph, output, names, *values = arguments
-            inner = Resolver(self._leaves)
+            inner = Resolver(graph, self.leaves)
             inner._done.update(zip(names, values, strict=True))
-            return inner.resolve(graph, output)
+            return inner.resolve(output)
         move = MOVES.get(function)
         if move is None:
             raise NotStoredError("foreign", f"{describe(function)} computes")
         first, *rest = arguments
         if isinstance(first, list):
-            return move([self._as_block(value) for value in first], *rest, **keywords)
-        return move(self._as_block(first), *rest, **keywords)
+            return move([self.as_block(value) for value in first], *rest, **keywords)
+        return move(self.as_block(first), *rest, **keywords)
 
-    def _as_block(self, value: Any) -> Block:
+    def as_block(self, value: Any) -> Block:
+        """Take a value of the graph for a block; a leaf is traced, once."""
         if isinstance(value, Block):
             return value
-        if id(value) not in self._leaves:
-            self._leaves[id(value)] = _trace_leaf(value)
-        return self._leaves[id(value)]
+        if id(value) not in self.leaves:
+            self.leaves[id(value)] = _trace_leaf(value)
+        return self.leaves[id(value)]
 
 
 def _trace_leaf(value: Any) -> Block:

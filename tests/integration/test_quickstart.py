@@ -12,6 +12,7 @@ import pytest
 import xarray as xr
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "quickstart.py"
+pytestmark = pytest.mark.slow  # two runs of a script that imports xarray and matplotlib
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 

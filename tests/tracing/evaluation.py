@@ -36,9 +36,14 @@ def _part(segment: Segment, dims: tuple[str, ...]) -> npt.NDArray[Any]:
     return np.expand_dims(values, tuple(place for place, dim in enumerate(dims) if dim not in fed))
 
 
+def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Give a dtype in native byte order."""
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
+
+
 def assert_same(got: npt.NDArray[Any], expected: npt.NDArray[Any]) -> None:
     """Same dtype up to byte order, same shape, same bytes."""
-    expected = expected.astype(expected.dtype.newbyteorder("="))
+    expected = expected.astype(native(expected.dtype))
     assert got.dtype == expected.dtype
     assert got.shape == expected.shape
     if got.dtype.kind in "OT":
@@ -59,7 +64,7 @@ def assert_traces(array: xr.DataArray, kind: str | None = "stored", **options: A
     assert traced.dims == array.dims
     assert traced.shape == array.shape
     assert traced.dtype.isnative
-    assert traced.dtype == expected.dtype.newbyteorder("=")
+    assert traced.dtype == native(expected.dtype)
     if kind is not None:
         assert traced.kind == kind, traced.note
     for segment in traced.segments:

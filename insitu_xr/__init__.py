@@ -1,0 +1,20 @@
+"""insitu-xr: train, infer and verify in place on Zarr, through xarray.
+
+Importing this package registers ``ds.insitu`` and ``da.insitu``.
+"""
+
+from __future__ import annotations
+
+from insitu_xr.accessor import register
+from insitu_xr.batch import Batch
+from insitu_xr.errors import InsituError
+from insitu_xr.loader import Loader
+from insitu_xr.opening import open_dataset
+from insitu_xr.plan.manifest import Manifest
+from insitu_xr.plan.plan import ReadPlan
+
+__version__ = "0.1.0"
+
+__all__ = ["Batch", "InsituError", "Loader", "Manifest", "ReadPlan", "__version__", "open_dataset"]
+
+register()

@@ -1,0 +1,215 @@
+"""From a traced dataset to a plan and a loader."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from insitu_xr.batch import BatchContext
+from insitu_xr.engine.decode import Part
+from insitu_xr.engine.fetch import BlockSource, ZarrSource
+from insitu_xr.errors import DtypeError, RequestError
+from insitu_xr.geometry.axes import StoredAxes
+from insitu_xr.geometry.grid import AxisGrid
+from insitu_xr.limits import Limits, parse_bytes
+from insitu_xr.loader import Loader, Materials
+from insitu_xr.plan.channels import stacks_of
+from insitu_xr.plan.plan import ReadPlan
+from insitu_xr.plan.request import VariableSpec
+from insitu_xr.resolving import (
+    Asked,
+    channel_dims_of,
+    check_not_empty,
+    groups_of,
+    names_of,
+    request_of,
+    sample_dims_of,
+)
+from insitu_xr.tracing import TracedVariable, trace
+from insitu_xr.tracing.foreign import hinted_chunks, reader
+from insitu_xr.verifying import verify
+
+#: a block that is read through xarray holds about this much where nothing hints at chunks
+BLOCK_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Built:
+    """A plan, and what a loader needs beside it."""
+
+    dataset: xr.Dataset
+    plan: ReadPlan
+    materials: Materials
+    context: BatchContext
+    limits: Limits
+    progress: bool
+
+
+def build(
+    ds: xr.Dataset,
+    asked: Asked,
+    *,
+    memory: int | str | None = None,
+    dtype: npt.DTypeLike | None = None,
+    progress: bool = False,
+    computed: Literal["raise", "load"] = "raise",
+) -> Built:
+    """Check a request, trace its variables and plan it; reads no data of stored variables."""
+    if asked.layout not in ("dict", "stacked"):
+        raise RequestError(f"layout must be 'dict' or 'stacked', but got {asked.layout!r}; give one of them")
+    ceiling = None if memory is None else parse_bytes(memory)
+    groups = groups_of(ds, asked)
+    statics = names_of(ds, "statics", asked.statics)
+    sample_dims = sample_dims_of(ds, groups, asked.sample_dim)
+    names = [*dict.fromkeys(n for g in groups for n in g.variables), *statics]
+    _check_statics(ds, statics, sample_dims, names)
+    check_not_empty(ds, names)
+    request = request_of(ds, asked, groups, sample_dims, statics)
+    limits = Limits()
+    built = [_variable(ds[name], sample_dims, computed, dtype, limits) for name in names]
+    request = replace(
+        request,
+        variables={spec.name: spec for spec, _, _, _ in built},
+        source={spec.name: where for spec, _, _, where in built},
+    )
+    stacks = None
+    if asked.layout == "stacked":
+        channels = channel_dims_of(ds, names, sample_dims)
+        stacks = stacks_of(request, channels.keys(), channels)
+    plan = ReadPlan.of(request, ceiling, limits, stacks)
+    materials = Materials(
+        parts={spec.name: parts for spec, parts, traced, _ in built if spec.kind != "memory"},
+        value_dtypes={spec.name: traced.dtype for spec, _, traced, _ in built},
+        memory={spec.name: traced.values for spec, _, traced, _ in built if traced.values is not None},
+    )
+    # A copy of its own, so that nothing the caller does to the dataset later changes the batches.
+    own = ds.copy(deep=False)
+    return Built(own, plan, materials, BatchContext(request, own, stacks), limits, progress)
+
+
+def make_loader(built: Built) -> Loader:
+    """A loader, after one small block of every variable was read both ways and compared."""
+    verify(built.dataset, built.plan, built.materials)
+    return Loader(built.plan, built.materials, built.context, built.limits, progress=built.progress)
+
+
+def _check_statics(ds: xr.Dataset, statics: tuple[str, ...], sample_dims: tuple[str, ...], names: list[str]) -> None:
+    for name in statics:
+        if set(sample_dims) & set(ds[name].dims):
+            raise RequestError(
+                f"static {name!r} must not have the sample dimension, but got {tuple(map(str, ds[name].dims))}; "
+                "ask for it in variables="
+            )
+        if names.count(name) > 1:
+            raise RequestError(f"variable {name!r} must be asked for once, but it is a static as well; drop one")
+
+
+def _variable(
+    array: xr.DataArray, sample_dims: tuple[str, ...], computed: Literal["raise", "load"], dtype: Any, limits: Limits
+) -> tuple[VariableSpec, tuple[Part, ...], TracedVariable, dict[str, Any]]:
+    traced = trace(array, computed=computed)
+    delivered = _delivered_dtype(traced, dtype)
+    if traced.kind == "memory":
+        spec = VariableSpec(traced.name, "memory", traced.dims, traced.shape, delivered, note=traced.note)
+        return spec, (), traced, {"kind": "memory"}
+    if traced.kind == "stored" and (reason := _unplannable(traced, sample_dims)):
+        traced = replace(
+            traced,
+            kind="foreign",
+            segments=(),
+            read=reader(array.variable),
+            preferred_chunks=hinted_chunks(array.variable),
+            note=reason,
+        )
+    if traced.kind == "foreign":
+        return _foreign(traced, sample_dims, delivered)
+    return _stored(traced, delivered, limits)
+
+
+def _delivered_dtype(traced: TracedVariable, dtype: Any) -> np.dtype[Any]:
+    if traced.dtype.kind in "OT":
+        raise DtypeError(
+            f"variable {traced.name!r} must have a dtype of fixed size, but got {traced.dtype} (text or objects); "
+            "leave it out, or keep it as a coordinate"
+        )
+    if dtype is None:
+        return traced.dtype
+    wanted: np.dtype[Any] = np.dtype(dtype)
+    if traced.dtype.kind not in "biufc" or wanted.kind not in "biufc":
+        raise DtypeError(
+            f"variable {traced.name!r} must be numeric for dtype={wanted}, but got {traced.dtype}; "
+            "leave it out, or leave out dtype="
+        )
+    return wanted
+
+
+def _unplannable(traced: TracedVariable, sample_dims: tuple[str, ...]) -> str:
+    """Why a stored variable has to be read through xarray after all."""
+    if traced.concat_dim is not None and traced.concat_dim not in sample_dims:
+        return f"several stores along {traced.concat_dim!r}, which is not drawn along"
+    fed = {d for segment in traced.segments for d in segment.axis_dims}
+    missing = [d for d in sample_dims if d in traced.dims and d not in fed]
+    return f"{missing[0]!r} is not stored" if missing else ""
+
+
+def _stored(
+    traced: TracedVariable, delivered: np.dtype[Any], limits: Limits
+) -> tuple[VariableSpec, tuple[Part, ...], TracedVariable, dict[str, Any]]:
+    sources = [ZarrSource(segment.array, limits.max_gap_bytes) for segment in traced.segments]
+    axes = tuple(
+        StoredAxes(source.stored.grids, segment.index, segment.axis_dims)
+        for source, segment in zip(sources, traced.segments, strict=True)
+    )
+    itemsize = max(source.stored.dtype.itemsize for source in sources)
+    chunk_bytes = max(1, max(a.chunk_elements for a in axes) * itemsize)
+    encoded = {source.stored.encoded_chunk_bytes() for source in sources}
+    spec = VariableSpec(
+        traced.name,
+        "stored",
+        traced.dims,
+        traced.shape,
+        delivered,
+        segments=axes,
+        concat_dim=traced.concat_dim,
+        stored_itemsize=itemsize,
+        value_itemsize=traced.dtype.itemsize if any(s.functions for s in traced.segments) else 0,
+        chunks_per_job=max(1, min(limits.job_bytes // chunk_bytes, max(s.stored.chunks_per_object for s in sources))),
+        asynchronous=not all(s.synchronous for s in sources),
+        encoded_chunk_bytes=encoded.pop() if len(encoded) == 1 else 0,
+        note=traced.note,
+    )
+    parts = tuple(Part(source, s.functions) for source, s in zip(sources, traced.segments, strict=True))
+    where = {"kind": "stored", "arrays": [str(s.array.store_path) for s in traced.segments]}
+    return spec, parts, traced, where
+
+
+def _foreign(
+    traced: TracedVariable, sample_dims: tuple[str, ...], delivered: np.dtype[Any]
+) -> tuple[VariableSpec, tuple[Part, ...], TracedVariable, dict[str, Any]]:
+    assert traced.read is not None
+    sizes: Mapping[str, int] = dict(zip(traced.dims, traced.shape, strict=True))
+    row = math.prod(n for d, n in sizes.items() if d not in sample_dims) * traced.dtype.itemsize
+    along = [d for d in traced.dims if d in sample_dims]
+    rows = max(1, BLOCK_BYTES // max(1, row))
+    block = {d: traced.preferred_chunks.get(d, rows if d == along[-1] else 1) for d in along}
+    grids = tuple(AxisGrid(n, size=max(1, min(n, block.get(d, n)))) for d, n in sizes.items())
+    axes = StoredAxes(grids, tuple(np.arange(n, dtype=np.int64) for n in traced.shape), traced.dims)
+    itemsize = traced.dtype.itemsize
+    spec = VariableSpec(
+        traced.name,
+        "foreign",
+        traced.dims,
+        traced.shape,
+        delivered,
+        segments=(axes,),
+        stored_itemsize=itemsize,
+        note=traced.note,
+    )
+    source = BlockSource(traced.read, traced.dims, grids)
+    return spec, (Part(source),), traced, {"kind": "foreign"}

@@ -1,0 +1,218 @@
+"""The read plan: exact reads and memory of a request, known before any data is read."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from insitu_xr.geometry.grid import IntArray
+from insitu_xr.geometry.times import describe
+from insitu_xr.limits import Limits, format_bytes
+from insitu_xr.plan.arrays import batch_bytes
+from insitu_xr.plan.budget import Budget, divide
+from insitu_xr.plan.channels import Stack
+from insitu_xr.plan.manifest import Manifest
+from insitu_xr.plan.order import Runs, epoch_order, largest_batch, runs_of
+from insitu_xr.plan.reads import AccessGroup, Uses, access_groups, batch_uses, join_epochs
+from insitu_xr.plan.request import Dropped, Request
+from insitu_xr.plan.schedule import count_reads
+
+_HOW = {"stored": "in place", "memory": "from memory", "foreign": "through xarray"}
+
+
+@dataclass(frozen=True, eq=False)
+class ReadPlan:
+    """What a loader will read and hold; printing it reads no data.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr, insitu_xr
+    >>> ds = xr.Dataset({"t2m": ("time", np.zeros(6, "f4"))})
+    >>> plan = ds.insitu.plan(variables=["t2m"], sample_dim="time", leads=[0, 2], batch_size=2)
+    >>> plan.anchors_kept, [str(d) for d in plan.dropped]
+    (4, ['2 after the end (4, 5)'])
+    """
+
+    request: Request
+    groups: tuple[AccessGroup, ...]
+    runs: Runs
+    budget: Budget
+    stacks: Mapping[str, Stack] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        request: Request,
+        memory: int | None,
+        limits: Limits,
+        stacks: Mapping[str, Stack] | None = None,
+    ) -> ReadPlan:
+        """Plan a request.
+
+        Raises
+        ------
+        CeilingError
+            If the ceiling is below what one batch needs.
+        """
+        groups = access_groups(request)
+        runs = runs_of(request, groups)
+        needed = [largest_batch(request, runs, g) for g in groups]
+        size = batch_bytes(request, stacks, min(request.batch_size, len(request)))
+        return cls(request, groups, runs, divide(groups, needed, size, memory, limits), stacks)
+
+    # -- epochs --------------------------------------------------------------------------------------------------
+
+    def order(self, epoch: int) -> IntArray:
+        """Samples in the order in which an epoch draws them."""
+        return epoch_order(self.request, self.runs, epoch)
+
+    def uses(self, group: AccessGroup, epoch: int) -> Uses:
+        """Units per batch of an epoch, with next uses that reach into the following one."""
+        here = self._uses_alone(group, epoch)
+        following = self._uses_alone(group, epoch + 1) if self.request.shuffle else here
+        return join_epochs(here, following)
+
+    def _uses_alone(self, group: AccessGroup, epoch: int) -> Uses:
+        units = group.units(self.request, self.order(epoch))
+        return batch_uses(units, self.request.batch_size, self.request.n_batches, group.n_units)
+
+    # -- figures -------------------------------------------------------------------------------------------------
+
+    @property
+    def anchors_kept(self) -> int:
+        """Samples of an epoch."""
+        return len(self.request)
+
+    @property
+    def dropped(self) -> tuple[Dropped, ...]:
+        """Anchors whose window is incomplete, by reason."""
+        return self.request.dropped
+
+    @property
+    def n_batches(self) -> int:
+        """Batches of an epoch."""
+        return self.request.n_batches
+
+    @cached_property
+    def reads_by_group(self) -> tuple[int, ...]:
+        """Chunks that the first epoch fetches, per access group."""
+        return tuple(count_reads(g, self.uses(g, 0), n) for g, n in zip(self.groups, self.budget.slots, strict=True))
+
+    @property
+    def reads(self) -> int:
+        """Chunks that the first epoch fetches; later epochs find some or all of them in memory."""
+        return sum(self.reads_by_group)
+
+    @cached_property
+    def chunks(self) -> int:
+        """Distinct chunks that the request touches."""
+        return sum(int(g.cells_per_unit.sum()) for g in self.groups)
+
+    @property
+    def reread_factor(self) -> float:
+        """Reads per distinct chunk."""
+        return self.reads / self.chunks if self.chunks else 1.0
+
+    @property
+    def bytes_decoded(self) -> int:
+        """Bytes of the chunks that the first epoch decodes, padding included."""
+        total = 0
+        for group, reads in zip(self.groups, self.reads_by_group, strict=True):
+            cells = int(group.cells_per_unit.sum())
+            for layout in group.layouts:
+                total += reads * int(layout.cells_per_unit.sum()) // max(cells, 1) * layout.chunk_bytes
+        return total
+
+    @property
+    def bytes_stored(self) -> int | None:
+        """Bytes that the first epoch reads from the store; None where compression hides it."""
+        total = 0
+        for group, reads in zip(self.groups, self.reads_by_group, strict=True):
+            cells = int(group.cells_per_unit.sum())
+            for layout in group.layouts:
+                if not layout.spec.encoded_chunk_bytes:
+                    return None
+                total += reads * int(layout.cells_per_unit.sum()) // max(cells, 1) * layout.spec.encoded_chunk_bytes
+        return total
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most memory that the engine holds at once."""
+        return self.budget.peak_bytes
+
+    @property
+    def minimum_memory(self) -> int:
+        """The smallest ``memory=`` that this request can run under."""
+        return self.budget.minimum
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """The request in a form that can be kept."""
+        return Manifest.of(self.request)
+
+    # -- showing -------------------------------------------------------------------------------------------------
+
+    def _facts(self) -> list[tuple[str, str]]:
+        request = self.request
+        total = int(np.prod([len(a) for a in request.axes]))
+        order = (
+            f"shuffled in blocks of {self.runs.block} or more, seed {request.seed}" if request.shuffle else "in order"
+        )
+        facts = [
+            ("batches", f"{self.n_batches} of {request.batch_size} samples, {order}"),
+            ("anchors", f"{self.anchors_kept} of {total} kept"),
+            *[("dropped", str(d)) for d in self.dropped],
+            *[("axis", describe(a)) for a in request.axes],
+        ]
+        if any(t.windowed for t in request.takes):
+            facts.append(("leads", ", ".join(o.name for o in request.offsets)))
+        stored = self.bytes_stored
+        facts += [
+            ("reads", f"{self.reads} for {self.chunks} chunks, {self.reread_factor:.2f} per chunk in the first epoch"),
+            (
+                "bytes",
+                f"{format_bytes(self.bytes_decoded)} decoded, stored "
+                + ("unknown until read (compressed)" if stored is None else format_bytes(stored)),
+            ),
+            (
+                "memory",
+                (
+                    f"peak {format_bytes(self.peak_bytes)} under a ceiling of {format_bytes(self.budget.ceiling)}; "
+                    f"at least {format_bytes(self.minimum_memory)} needed"
+                ),
+            ),
+        ]
+        return facts
+
+    def _table(self) -> list[tuple[str, ...]]:
+        rows: list[tuple[str, ...]] = [("variable", "group", "dtype", "field", "chunks", "read")]
+        chunks = {x.spec.name: int(x.cells_per_unit.sum()) for g in self.groups for x in g.layouts}
+        grouped = [(t.variable, t.group) for t in self.request.takes] + [(n, "statics") for n in self.request.statics]
+        for name, group in grouped:
+            spec = self.request.variables[name]
+            sizes = zip(spec.dims, spec.shape, strict=True)
+            field = " x ".join(f"{d} {n}" for d, n in sizes if d not in self.request.sample_dims) or "a number"
+            how = _HOW[spec.kind] + (f": {spec.note}" if spec.note else "")
+            rows.append((name, group, str(spec.dtype), field, str(chunks.get(name, "-")), how))
+        return rows
+
+    def __repr__(self) -> str:
+        facts = [f"  {name:<8} {text}" for name, text in self._facts()]
+        table = self._table()
+        widths = [max(len(row[k]) for row in table) for k in range(len(table[0]))]
+        lines = ["  " + "  ".join(f"{c:<{w}}" for c, w in zip(row, widths, strict=True)).rstrip() for row in table]
+        return "\n".join(["<insitu_xr.ReadPlan>", *facts, "", *lines])
+
+    def _repr_html_(self) -> str:
+        facts = "".join(f"<tr><th>{html.escape(n)}</th><td>{html.escape(t)}</td></tr>" for n, t in self._facts())
+        head, *body = self._table()
+        cells = "".join(f"<th>{html.escape(c)}</th>" for c in head)
+        rows = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in body)
+        return (
+            "<div class='insitu-plan'><b>insitu_xr.ReadPlan</b>"
+            f"<table>{facts}</table><table><thead><tr>{cells}</tr></thead><tbody>{rows}</tbody></table></div>"
+        )

@@ -1,0 +1,67 @@
+"""One small block of every stored variable, read in place and through xarray, must be the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from insitu_xr.engine.decode import VariableReader
+from insitu_xr.errors import VerificationError
+from insitu_xr.loader import Materials
+from insitu_xr.plan.plan import ReadPlan
+from insitu_xr.plan.reads import Layout, sample_coordinates
+
+
+def verify(ds: xr.Dataset, plan: ReadPlan, materials: Materials) -> None:
+    """Compare one block of every variable that is read in place.
+
+    xarray's lazy wrappers are not a public interface; this catches a change of theirs that types alone do not show.
+
+    Raises
+    ------
+    VerificationError
+        Names the variable and the first difference.
+    """
+    for group in plan.groups:
+        for layout in group.layouts:
+            name = layout.spec.name
+            if layout.spec.kind == "stored":
+                reader = VariableReader(layout, materials.parts[name], materials.value_dtypes[name])
+                _verify(ds[name], plan, layout, reader)
+
+
+def _verify(array: xr.DataArray, plan: ReadPlan, layout: Layout, reader: VariableReader) -> None:
+    request, name = plan.request, layout.spec.name
+    columns = request.columns_of(name) or (0,)
+    positions = [int(p[0]) for p in sample_coordinates(request, layout, np.zeros(1, np.int64), columns[0])]
+    unit, row = layout.locate([np.array([p]) for p in positions])
+    number = int(unit[0]) if positions else 0
+    cell = layout.cells[layout.segment_of(number)][0]
+    try:
+        ours = reader.peek(number, int(row[0]) if positions else 0, cell)
+        where: dict[str, Any] = {d: [p] for d, p in zip(layout.sample_dims, positions, strict=True)}
+        where |= {d: _flat(t) for d, t in zip(layout.field_dims, cell.target, strict=True)}
+        theirs = array.isel(where).transpose(*layout.sample_dims, *layout.field_dims).values
+    except VerificationError:
+        raise
+    except Exception:
+        # A chunk that cannot be read is no difference. The batch that needs it says so, by name.
+        return
+    theirs = theirs.astype(theirs.dtype.newbyteorder("="), copy=False)
+    if ours.dtype != theirs.dtype or ours.shape != theirs.shape or not _same(ours, theirs):
+        raise VerificationError(
+            f"values of variable {name!r} must be those that xarray shows, but a block at {where} differs "
+            f"({ours.dtype}{list(ours.shape)} against {theirs.dtype}{list(theirs.shape)}); "
+            f"load it with ds[{name!r}].load() and please report this with the store's metadata"
+        )
+
+
+def _flat(target: Any) -> Any:
+    return target.ravel() if isinstance(target, np.ndarray) else target
+
+
+def _same(ours: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> bool:
+    return np.array_equal(ours, theirs, equal_nan=ours.dtype.kind in "fcmM")

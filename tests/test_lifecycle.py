@@ -1,0 +1,323 @@
+"""Failing reads, early ends and many loaders: no hang, no thread, no message, and usable afterwards."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import insitu_xr  # noqa: F401  (registers the accessor)
+from insitu_xr.errors import ClosedError, InsituError, ReadError
+from insitu_xr.testing import CountingStore, FailingStore, GatedStore, assert_batches_equal
+from insitu_xr.testing.oracle import assert_same
+from insitu_xr.testing.writing import StoredDataset, StoredVariable, data_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import xarray as xr
+
+pytestmark = pytest.mark.timeout(60)
+REPEATS = 20
+
+
+def stored(**options: Any) -> StoredDataset:
+    """Store 24 steps in six chunks of four, each halved along y."""
+    variable = StoredVariable("t2m", ("time", "y"), (24, 6), chunks=(4, 3), kind="float32", **options)
+    return StoredDataset((variable,), times=tuple(range(24)), sizes={"y": 6})
+
+
+@pytest.fixture(params=[None, False], ids=["sync", "async"])
+def sync(request: pytest.FixtureRequest) -> bool | None:
+    value: bool | None = request.param
+    return value
+
+
+@pytest.fixture(autouse=True)
+def silence(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
+    """Fail a test during which anything was printed."""
+    yield
+    for thread in our_threads():
+        thread.join(10)
+    assert [thread.name for thread in our_threads()] == []
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert captured.err == ""
+
+
+def our_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("insitu")]
+
+
+def expected_rows(ds: xr.Dataset, batch: Any) -> Any:
+    return ds["t2m"].values[batch.positions]
+
+
+KEYS = data_keys(stored().store, "t2m")
+
+
+def deliver(batches: Iterable[Any]) -> tuple[list[Any], InsituError | None]:
+    """Take batches until the end or the first error of ours."""
+    delivered: list[Any] = []
+    try:
+        delivered.extend(batches)
+    except InsituError as error:
+        return delivered, error
+    return delivered, None
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_failing_chunk_raises_at_the_batch_that_needs_it(key: str, sync: bool | None) -> None:
+    store = FailingStore(stored().store, (), sync=sync)
+    chunk = tuple(int(part) for part in key.split("/")[2:])
+    truth = stored().open()
+    with stored().open(store).insitu.loader(variables=["t2m"], batch_size=3) as loader:
+        store.fail({key})
+        delivered, error = deliver(loader)
+        assert isinstance(error, ReadError)
+        assert (error.variable, error.chunk, error.key) == ("t2m", chunk, key)
+        assert all(word in str(error) for word in ("'t2m'", str(chunk), key))
+        assert isinstance(error.__cause__, OSError)
+        assert [batch.positions.tolist() for batch in delivered] == [
+            [first, first + 1, first + 2] for first in range(0, chunk[0] * 4 - 2, 3)
+        ]
+        for number, batch in enumerate(delivered):
+            assert_same(batch["t2m"], expected_rows(truth, batch), f"batch {number}")
+        store.recover()
+        assert_batches_equal(loader, truth, sample_dim="time", variables=["t2m"])
+
+
+ERRORS: list[Any] = [
+    OSError("disk on fire"),
+    ValueError("bad value"),
+    KeyError("gone"),
+    RuntimeError("broken"),
+    TimeoutError("too slow"),
+    ConnectionResetError("hung up"),
+    MemoryError("no room"),
+    StopIteration("over"),
+    StopAsyncIteration("over"),
+    ExceptionGroup("many", [OSError("one"), ValueError("two")]),
+]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_any_exception_of_the_store_becomes_a_read_error(error: Exception, shuffle: bool, sync: bool | None) -> None:
+    store = FailingStore(stored().store, (), error=error, sync=sync)
+    ds = stored().open(store)
+    with ds.insitu.loader(variables=["t2m"], leads=["0h", "5h"], batch_size=4, shuffle=shuffle) as loader:
+        store.fail(None)
+        with pytest.raises(ReadError, match=type(error).__name__):
+            list(loader)
+        store.recover()
+        assert_batches_equal(loader, stored().open(), sample_dim="time", variables=["t2m"], leads=["0h", "5h"])
+
+
+def test_one_failure_after_another(sync: bool | None) -> None:
+    store = FailingStore(stored().store, (), sync=sync)
+    ds = stored().open(store)
+    with ds.insitu.loader(variables=["t2m"], batch_size=5, shuffle=True) as loader:
+        errors = []
+        for key in KEYS:
+            store.fail({key}, times=1)
+            delivered, error = deliver(loader)
+            errors.append(error)
+            for batch in delivered:
+                assert_same(batch["t2m"], expected_rows(stored().open(), batch), key)
+        # What an earlier epoch has read may be kept, and then its failure is not met.
+        assert isinstance(errors[0], ReadError)
+        assert all(error is None or isinstance(error, ReadError) for error in errors)
+        store.recover()
+        assert_batches_equal(loader, stored().open(), sample_dim="time", variables=["t2m"])
+
+
+def test_a_failing_inner_chunk_of_a_shard(sync: bool | None) -> None:
+    written = stored(shards=(8, 6))
+    store = FailingStore(written.store, (), sync=sync)
+    with written.open(store).insitu.loader(variables=["t2m"], batch_size=3) as loader:
+        store.fail({"t2m/c/1/0"})
+        with pytest.raises(ReadError, match=r"(?s)'t2m'.*t2m/c/1/0") as caught:
+            list(loader)
+        error = caught.value
+        assert error.key == "t2m/c/1/0"
+        store.recover()
+        assert_batches_equal(loader, written.open(), sample_dim="time", variables=["t2m"])
+
+
+def test_a_corrupt_chunk(sync: bool | None) -> None:
+    written = stored()
+    store = CountingStore(written.store, sync=sync)
+    good = written.store.get_sync("t2m/c/3/1")
+    assert good is not None
+    with written.open(store).insitu.loader(variables=["t2m"], batch_size=3) as loader:
+        written.store.set_sync("t2m/c/3/1", type(good).from_bytes(b"not a chunk"))
+        with pytest.raises(ReadError, match=r"(?s)'t2m'.*t2m/c/3/1") as caught:
+            list(loader)
+        error = caught.value
+        assert (error.variable, error.chunk, error.key) == ("t2m", (3, 1), "t2m/c/3/1")
+        written.store.set_sync("t2m/c/3/1", good)
+        assert_batches_equal(loader, written.open(), sample_dim="time", variables=["t2m"])
+
+
+def test_a_failing_static(sync: bool | None) -> None:
+    mask = StoredVariable("lsm", ("y",), (6,), chunks=(3,), kind="uint8")
+    written = StoredDataset((*stored().variables, mask), times=tuple(range(24)), sizes={"y": 6})
+    store = FailingStore(written.store, (), sync=sync)
+    ds = written.open(store)
+    store.fail({"lsm/c/1"})
+    with (
+        pytest.raises(ReadError, match="lsm"),
+        ds.insitu.loader(variables=["t2m"], statics=["lsm"], batch_size=3) as loader,
+    ):
+        list(loader)
+
+
+def test_an_early_break(sync: bool | None) -> None:
+    store = CountingStore(stored().store, sync=sync)
+    ds = stored().open(store)
+    for repeat in range(REPEATS):
+        loader = ds.insitu.loader(variables=["t2m"], batch_size=2, shuffle=True)
+        for number, _ in enumerate(loader):
+            if number == repeat % 5:
+                break
+        loader.close()
+
+
+def test_an_early_break_then_another_epoch(sync: bool | None) -> None:
+    ds = stored().open(CountingStore(stored().store, sync=sync))
+    with ds.insitu.loader(variables=["t2m"], batch_size=2, shuffle=True) as loader:
+        for repeat in range(REPEATS):
+            for number, _ in enumerate(loader):
+                if number == repeat % 5:
+                    break
+        assert_batches_equal(loader, stored().open(), sample_dim="time", variables=["t2m"])
+
+
+def test_a_loader_that_is_merely_dropped(sync: bool | None) -> None:
+    ds = stored().open(CountingStore(stored().store, sync=sync))
+    for _ in range(REPEATS):
+        next(iter(ds.insitu.loader(variables=["t2m"], batch_size=2)))
+
+
+class OurError(Exception):
+    """Raised by a loop body."""
+
+
+def raise_in_the_body(ds: xr.Dataset, at: int) -> None:
+    with ds.insitu.loader(variables=["t2m"], batch_size=2, shuffle=True) as loader:
+        for number, _ in enumerate(loader):
+            if number == at:
+                raise OurError("body")
+
+
+def test_an_exception_in_the_loop_body(sync: bool | None) -> None:
+    ds = stored().open(CountingStore(stored().store, sync=sync))
+    for repeat in range(REPEATS):
+        with pytest.raises(OurError, match="body"):
+            raise_in_the_body(ds, repeat % 5)
+
+
+def test_close_in_the_middle(sync: bool | None) -> None:
+    ds = stored().open(CountingStore(stored().store, sync=sync))
+    for _ in range(REPEATS):
+        loader = ds.insitu.loader(variables=["t2m"], batch_size=2)
+        batches = iter(loader)
+        next(batches)
+        loader.close()
+        loader.close()
+        with pytest.raises(ClosedError, match=r"closed|ended"):
+            next(batches)
+        with pytest.raises(ClosedError, match="closed"):
+            list(loader)
+
+
+def test_close_while_reads_wait(sync: bool | None) -> None:
+    store = GatedStore(stored().store, set(KEYS) - {"t2m/c/0/0", "t2m/c/0/1"}, sync=sync)
+    ds = stored().open(store)
+    loader = ds.insitu.loader(variables=["t2m"], batch_size=4)
+    batches = iter(loader)
+    first = next(batches)
+    assert_same(first["t2m"], expected_rows(stored().open(), first), "first batch")
+    store.wait_until_waiting(1)
+    closing = threading.Thread(target=loader.close)
+    closing.start()
+    store.open_all()
+    closing.join(20)
+    assert not closing.is_alive()
+
+
+def test_a_batch_does_not_wait_for_later_chunks(sync: bool | None) -> None:
+    late = [key for key in KEYS if int(key.split("/")[2]) >= 2]
+    store = GatedStore(stored().store, late, sync=sync)
+    with stored().open(store).insitu.loader(variables=["t2m"], batch_size=4) as loader:
+        batches = iter(loader)
+        assert [next(batches).positions.tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        store.open_all()
+        assert len(list(batches)) == 4
+
+
+def test_two_loaders_in_zip(sync: bool | None) -> None:
+    ds, truth = stored().open(CountingStore(stored().store, sync=sync)), stored().open()
+    arguments: dict[str, Any] = {"variables": ["t2m"], "batch_size": 5}
+    with ds.insitu.loader(**arguments) as plain, ds.insitu.loader(**arguments, shuffle=True, leads=["0h"]) as windowed:
+        pairs = list(zip(plain, windowed, strict=True))
+    assert_batches_equal([pair[0] for pair in pairs], truth, sample_dim="time", variables=["t2m"])
+    assert_batches_equal([pair[1] for pair in pairs], truth, sample_dim="time", variables=["t2m"], leads=["0h"])
+
+
+def test_a_failing_loader_leaves_the_other_alone(sync: bool | None) -> None:
+    store = FailingStore(stored().store, (), sync=sync)
+    ds, truth = stored().open(store), stored().open()
+    with ds.insitu.loader(variables=["t2m"], batch_size=4) as bad, truth.insitu.loader(variables=["t2m"]) as good:
+        store.fail({"t2m/c/2/0"})
+        healthy = iter(good)
+        with pytest.raises(ReadError):
+            list(bad)
+        assert_batches_equal(healthy, truth, sample_dim="time", variables=["t2m"])
+
+
+def test_two_iterations_of_one_loader_at_once_do_not_mix() -> None:
+    truth = stored().open()
+    with stored().open().insitu.loader(variables=["t2m"], batch_size=4) as loader:
+        first = iter(loader)
+        next(first)
+        assert_batches_equal(loader, truth, sample_dim="time", variables=["t2m"])
+        for batch in deliver(first)[0]:
+            assert_same(batch["t2m"], expected_rows(truth, batch), "older iteration")
+
+
+EXIT = textwrap.dedent(
+    """
+    import sys
+    import insitu_xr
+    from insitu_xr.testing import CountingStore
+    from insitu_xr.testing.writing import StoredDataset, StoredVariable
+
+    kind, sync = sys.argv[1], {"sync": None, "async": False}[sys.argv[2]]
+    variable = StoredVariable("t2m", ("time", "y"), (400, 6), chunks=(4, 3), kind="float32")
+    stored = StoredDataset((variable,), times=tuple(range(400)), sizes={"y": 6})
+    ds = stored.open(CountingStore(stored.store, sync=sync))
+    loader = ds.insitu.loader(variables=["t2m"], batch_size=2, shuffle=True)
+    batches = iter(loader)
+    next(batches)
+    if kind == "exit":
+        sys.exit(0)
+    if kind == "function":
+        del loader, batches
+    """
+)
+
+
+@pytest.mark.parametrize("kind", ["fall off", "exit", "function"])
+@pytest.mark.parametrize("way", ["sync", "async"])
+def test_interpreter_exit_in_the_middle_is_silent(kind: str, way: str) -> None:
+    command = [sys.executable, "-W", "error", "-c", EXIT, kind, way]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    for process in running:
+        out, err = process.communicate(timeout=50)
+        assert (process.returncode, out, err) == (0, "", "")
