@@ -85,7 +85,7 @@ class DatasetAccessor:
         Parameters
         ----------
         variables : sequence of str
-            Variables to deliver as ``batch["name"]``, shape (batch, [lead,] *field dims).
+            Variables to deliver as ``batch["name"]``, shape ``(batch, [lead,] *field dims)``.
         leads : sequence of durations, optional
             Signed times from the anchor, such as ``["-6h", "0h"]``; counts of steps where the sample dimension has
             no labels. Partners are looked up by label; anchors whose window is incomplete are dropped and counted.
@@ -106,7 +106,7 @@ class DatasetAccessor:
         memory : int or str, optional
             Ceiling of what the engine holds, such as ``"4GiB"``. By default 1 GiB, or what one batch needs.
         layout : {"dict", "stacked"}
-            One array per variable, or one array (batch, channel, *grid) per group.
+            One array per variable, or one array ``(batch, channel, *grid)`` per group.
         dtype : dtype, optional
             Cast numeric values; by default the dtype that xarray shows.
         progress : bool

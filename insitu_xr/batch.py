@@ -93,17 +93,17 @@ class Batch:
 
     @property
     def variables(self) -> Arrays:
-        """Arrays by name, or one array (batch, channel, *grid) in the stacked layout, of ``variables=``."""
+        """Arrays by name, or one array ``(batch, channel, *grid)`` in the stacked layout, of ``variables=``."""
         return self._group("variables")
 
     @property
     def inputs(self) -> Arrays:
-        """Arrays by name, or one array (batch, channel, *grid) in the stacked layout, of ``inputs=``."""
+        """Arrays by name, or one array ``(batch, channel, *grid)`` in the stacked layout, of ``inputs=``."""
         return self._group("inputs")
 
     @property
     def targets(self) -> Arrays:
-        """Arrays by name, or one array (batch, channel, *grid) in the stacked layout, of ``targets=``."""
+        """Arrays by name, or one array ``(batch, channel, *grid)`` in the stacked layout, of ``targets=``."""
         return self._group("targets")
 
     @property
@@ -117,7 +117,7 @@ class Batch:
         return dict(self._arrays)
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
-        """The array of a variable, shape (batch, [lead,] *field); a view of its channels in the stacked layout."""
+        """The array of a variable, shape ``(batch, [lead,] *field)``; a view of its channels in the stacked layout."""
         request, stacks = self._context.request, self._context.stacks
         found = [t.group for t in request.takes if t.variable == name]
         if len(found) > 1:
@@ -189,7 +189,8 @@ class Batch:
         """Coordinates of the batch, as a Dataset without data variables."""
         request, every = self._context.request, self._context.coords
         if len(request.sample_dims) == 1:
-            return every.isel({request.sample_dims[0]: self.positions})
+            # A dimension without a coordinate is in none of them.
+            return every.isel({request.sample_dims[0]: self.positions}, missing_dims="ignore")
         import xarray as xr
 
         chosen = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -51,5 +52,8 @@ def open_dataset(url: str | Path, **options: Any) -> xr.Dataset:
     if scheme == "file":
         text = unquote(urlsplit(text).path)
     options.setdefault("chunks", None)
-    dataset: xr.Dataset = xr.open_zarr(text, **options)
+    with warnings.catch_warnings():
+        # A store without consolidated metadata is as good as one with; only the opening takes longer.
+        warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated", RuntimeWarning)
+        dataset: xr.Dataset = xr.open_zarr(text, **options)
     return dataset

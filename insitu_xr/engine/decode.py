@@ -124,7 +124,7 @@ class VariableReader:
             The slot.
         """
         along = self.layout.axis_units_of(job.unit)
-        counts = tuple(int(u.counts[k]) for u, k in zip(self.layout.units, along, strict=True))
+        counts = tuple(u.rows(k) for u, k in zip(self.layout.units, along, strict=True))
         inner = tuple(slice(0, n) for n in counts)
         absent = 0
         for number, (cell, chunk) in enumerate(zip(job.cells, job.chunks, strict=True)):
@@ -160,7 +160,7 @@ class VariableReader:
         for dim, source in zip(self.layout.spec.segments[part].dims, cell.source, strict=True):
             if source is None:
                 k = self.layout.sample_dims.index(dim)
-                selection.append(self.layout.units[k].sources[along[k]])
+                selection.append(self.layout.units[k].source(along[k]))
             else:
                 selection.append(source)
         return selection

@@ -44,10 +44,9 @@ class AxisUnits:
     #: per unit: the stored array it belongs to, and the chunk along that array's axis
     segment: IntArray
     chunk: IntArray
-    #: per unit: the needed positions inside the chunk, in order
-    sources: tuple[slice | IntArray, ...]
-    #: per unit: its number of rows
-    counts: IntArray
+    #: the needed positions inside their chunks, in order; those of unit k are ``inside[bounds[k]:bounds[k + 1]]``
+    inside: IntArray
+    bounds: IntArray
 
     @property
     def n_units(self) -> int:
@@ -55,9 +54,22 @@ class AxisUnits:
         return len(self.chunk)
 
     @property
+    def counts(self) -> IntArray:
+        """Rows of each unit."""
+        return np.diff(self.bounds)
+
+    @property
     def capacity(self) -> int:
         """Rows of the longest unit."""
         return int(self.counts.max(initial=0))
+
+    def rows(self, unit: int) -> int:
+        """Number of rows of a unit."""
+        return int(self.bounds[unit + 1] - self.bounds[unit])
+
+    def source(self, unit: int) -> slice | IntArray:
+        """The needed positions inside the chunk of a unit, in order."""
+        return as_slice(self.inside[self.bounds[unit] : self.bounds[unit + 1]])
 
 
 def axis_units(parts: Sequence[tuple[AxisGrid, IntArray]], needed: npt.NDArray[np.bool_]) -> AxisUnits:
@@ -73,32 +85,33 @@ def axis_units(parts: Sequence[tuple[AxisGrid, IntArray]], needed: npt.NDArray[n
     Examples
     --------
     >>> units = axis_units([(AxisGrid(6, size=4), np.array([5, 4, 3]))], np.array([True, True, True]))
-    >>> units.unit.tolist(), units.row.tolist(), units.chunk.tolist(), units.sources
-    ([1, 1, 0], [1, 0, 0], [0, 1], (slice(3, 4, None), slice(0, 2, 1)))
+    >>> units.unit.tolist(), units.row.tolist(), units.chunk.tolist(), units.source(1)
+    ([1, 1, 0], [1, 0, 0], [0, 1], slice(0, 2, 1))
     """
-    n = len(needed)
-    segments = np.repeat(np.arange(len(parts)), [len(index) for _, index in parts])
-    stored = np.concatenate([index for _, index in parts]) if parts else np.empty(0, np.int64)
-    chunks = np.concatenate([grid.chunk_of(index) for grid, index in parts]) if parts else stored
-    starts = np.concatenate([g.start_of(g.chunk_of(i)) for g, i in parts]) if parts else stored
     used = np.flatnonzero(needed)
-    order = used[np.lexsort((stored[used], segments[used]))]
-    # Repeated stored positions share one row.
-    fresh = np.ones(len(order), bool)
-    fresh[1:] = (np.diff(stored[order]) != 0) | (np.diff(segments[order]) != 0)
-    begins = fresh.copy()
-    begins[1:] &= (np.diff(chunks[order]) != 0) | (np.diff(segments[order]) != 0)
-    unit_sorted = np.cumsum(begins) - 1
-    number = np.cumsum(fresh) - 1
-    row_sorted = number - number[begins][unit_sorted] if len(order) else number
-    unit, row = np.full(n, -1, np.int64), np.zeros(n, np.int64)
-    unit[order], row[order] = unit_sorted, row_sorted
-    firsts = order[begins]
-    inside = (stored - starts)[order[fresh]]
-    bounds = number[begins]
-    sources = tuple(as_slice(s) for s in np.split(inside, bounds[1:])) if len(firsts) else ()
-    counts = np.diff(np.append(bounds, len(inside)))
-    return AxisUnits(unit, row, segments[firsts], chunks[firsts], sources, counts)
+    segments = np.repeat(np.arange(len(parts)), [len(index) for _, index in parts])[used]
+    stored = np.concatenate([np.empty(0, np.int64), *[index for _, index in parts]])[used]
+    order = None
+    if np.any(np.diff(stored) < 0):
+        order = np.lexsort((stored, segments))
+        used, segments, stored = used[order], segments[order], stored[order]
+    chunks, starts = np.empty_like(stored), np.empty_like(stored)
+    for number, (grid, _) in enumerate(parts):
+        mine = slice(*np.searchsorted(segments, [number, number + 1]))
+        chunks[mine] = grid.chunk_of(stored[mine])
+        starts[mine] = grid.start_of(chunks[mine])
+    # Repeated stored positions share one row; a unit begins where the chunk changes.
+    other = np.ones(len(used), bool)
+    other[1:] = np.diff(segments) != 0
+    fresh, begins = other.copy(), other.copy()
+    fresh[1:] |= np.diff(stored) != 0
+    begins[1:] |= np.diff(chunks) != 0
+    unit_of, number_of = np.cumsum(begins) - 1, np.cumsum(fresh) - 1
+    bounds = np.append(number_of[begins], fresh.sum())
+    unit, row = np.full(len(needed), -1, np.int64), np.zeros(len(needed), np.int64)
+    unit[used] = unit_of
+    row[used] = number_of - bounds[unit_of]
+    return AxisUnits(unit, row, segments[begins], chunks[begins], (stored - starts)[fresh], bounds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from insitu_xr.geometry.grid import IntArray
-from insitu_xr.plan.reads import AccessGroup
+from insitu_xr.plan.reads import AccessGroup, distinct_per_batch
 from insitu_xr.plan.request import Request
 
 #: a block holds at least this many batches, so that a batch draws from more than itself
@@ -80,16 +80,19 @@ def largest_batch(request: Request, runs: Runs, group: AccessGroup) -> int:
     Exact where the order is fixed; where it is shuffled, a bound that holds for every epoch, so that a ceiling that
     was accepted once never fails later.
     """
-    samples = np.arange(len(request), dtype=np.int64)
-    units = group.units(request, samples)
-    batch, columns = min(request.batch_size, max(len(request), 1)), units.shape[1]
+    units = group.units(request, np.arange(len(request), dtype=np.int64))
     if not request.shuffle:
-        from insitu_xr.plan.reads import batch_uses
-
-        return batch_uses(units, request.batch_size, -(-len(request) // request.batch_size), group.n_units).largest
-    run = np.repeat(np.arange(len(runs.lengths)), runs.lengths)
-    pairs = np.unique(run[:, None] * np.int64(group.n_units) + units[runs.order])
-    per_run = np.sort(np.bincount(pairs // group.n_units))[::-1]
+        bounds, _ = distinct_per_batch(units, request.batch_size, -(-len(request) // request.batch_size))
+        return int(np.diff(bounds).max(initial=0))
+    most: int = min(request.batch_size * units.shape[1], group.n_units)
     # A batch lies in two blocks at most; a block takes runs until their samples reach its size.
-    fitting = int(np.searchsorted(np.cumsum(np.sort(runs.lengths)), runs.block)) + 1
-    return int(min(batch * columns, group.n_units, per_run[: 2 * fitting].sum()))
+    runs_in_two = 2 * (int(np.searchsorted(np.cumsum(np.sort(runs.lengths)), runs.block)) + 1)
+    run = np.repeat(np.arange(len(runs.lengths)), runs.lengths)
+    drawn = units[runs.order]
+    # Each run uses at least this many, seen without sorting; where that is enough already, the rest cannot matter.
+    least = np.bincount(run[1:][(np.diff(drawn[:, 0]) != 0) | (np.diff(run) != 0)], minlength=len(runs.lengths))
+    if np.sort(least)[::-1][:runs_in_two].sum() >= most:
+        return most
+    pairs = np.unique(run[:, None] * np.int64(group.n_units) + drawn)
+    per_run = np.sort(np.bincount(pairs // group.n_units))[::-1]
+    return int(min(most, per_run[:runs_in_two].sum()))

@@ -100,7 +100,12 @@ class ReadPlan:
     @cached_property
     def reads_by_group(self) -> tuple[int, ...]:
         """Chunks that the first epoch fetches, per access group."""
-        return tuple(count_reads(g, self.uses(g, 0), n) for g, n in zip(self.groups, self.budget.slots, strict=True))
+        return tuple(self._reads_of(g, n) for g, n in zip(self.groups, self.budget.slots, strict=True))
+
+    def _reads_of(self, group: AccessGroup, n_slots: int) -> int:
+        if n_slots >= group.n_units and not self.request.drop_last:
+            return int(group.cells_per_unit.sum())
+        return count_reads(group, self.uses(group, 0), n_slots)
 
     @property
     def reads(self) -> int:

@@ -100,33 +100,46 @@ class Layout:
         return counts[[self.segment_of(u) for u in range(self.n_units)]]
 
 
-def layout_of(request: Request, spec: VariableSpec) -> Layout:
-    """Cut the needed part of a variable into units and cells."""
-    sample_dims = tuple(d for d in request.sample_dims if d in spec.dims)
-    field_dims = tuple(d for d in spec.dims if d not in sample_dims)
-    field_shape = tuple(spec.shape[spec.dims.index(d)] for d in field_dims)
-    units = []
-    for dim in sample_dims:
+class _Units:
+    """Cuts sample dimensions into units, once for all variables that are cut alike."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._found: dict[object, AxisUnits] = {}
+
+    def of(self, spec: VariableSpec, dim: str) -> AxisUnits:
+        """Units of a variable along one of its sample dimensions."""
         parts = []
         for segment in spec.segments if dim == spec.concat_dim else spec.segments[:1]:
             axis = segment.dims.index(dim)
             index = segment.index[axis]
             assert isinstance(index, np.ndarray)
             parts.append((segment.grids[axis], index))
-        units.append(axis_units(parts, _needed(request, spec, dim)))
+        cut = [(g.extent, g.size, g.starts is not None and g.starts.tobytes(), hash(i.tobytes())) for g, i in parts]
+        key = (dim, self._request.columns_of(spec.name), *cut)
+        if key not in self._found:
+            self._found[key] = axis_units(parts, self._needed(spec, dim))
+        return self._found[key]
+
+    def _needed(self, spec: VariableSpec, dim: str) -> npt.NDArray[np.bool_]:
+        request, axis = self._request, self._request.sample_dims.index(dim)
+        needed = np.zeros(spec.shape[spec.dims.index(dim)], bool)
+        if axis == request.lead_axis:
+            for column in request.columns_of(spec.name):
+                needed[request.partners[:, column]] = True
+        else:
+            needed[request.anchors[:, axis]] = True
+        return needed
+
+
+def layout_of(request: Request, spec: VariableSpec, units: _Units | None = None) -> Layout:
+    """Cut the needed part of a variable into units and cells."""
+    cutter = units or _Units(request)
+    sample_dims = tuple(d for d in request.sample_dims if d in spec.dims)
+    field_dims = tuple(d for d in spec.dims if d not in sample_dims)
+    field_shape = tuple(spec.shape[spec.dims.index(d)] for d in field_dims)
     cells = tuple(field_cells(segment, sample_dims, field_dims) for segment in spec.segments)
-    return Layout(spec, sample_dims, field_dims, field_shape, tuple(units), cells)
-
-
-def _needed(request: Request, spec: VariableSpec, dim: str) -> npt.NDArray[np.bool_]:
-    axis = request.sample_dims.index(dim)
-    needed = np.zeros(spec.shape[spec.dims.index(dim)], bool)
-    if axis == request.lead_axis:
-        columns = request.columns_of(spec.name)
-        needed[request.partners[:, list(columns)]] = True
-    else:
-        needed[request.anchors[:, axis]] = True
-    return needed
+    return Layout(spec, sample_dims, field_dims, field_shape, tuple(cutter.of(spec, d) for d in sample_dims), cells)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,10 +189,11 @@ def sample_coordinates(request: Request, layout: Layout, samples: IntArray, colu
 def access_groups(request: Request) -> tuple[AccessGroup, ...]:
     """Group the variables that are not in memory by how their samples fall into units."""
     found: dict[object, list[Layout]] = {}
+    cutter = _Units(request)
     for name, spec in request.variables.items():
         if spec.kind != "memory":
-            layout = layout_of(request, spec)
-            key = (request.columns_of(name), *(hash(a.tobytes()) for u in layout.units for a in (u.unit, u.row)))
+            layout = layout_of(request, spec, cutter)
+            key = (request.columns_of(name), *map(id, layout.units))
             found.setdefault(key, []).append(layout)
     return tuple(AccessGroup(tuple(layouts), request.columns_of(layouts[0].spec.name)) for layouts in found.values())
 
@@ -227,16 +241,33 @@ def batch_uses(units: IntArray, batch_size: int, n_batches: int, n_units: int) -
     >>> uses.bounds.tolist(), uses.units.tolist(), (uses.next_use == NEVER).tolist(), uses.next_use[0]
     ([0, 2, 4], [0, 1, 0, 2], [False, True, True, True], np.int64(1))
     """
-    units = units[: n_batches * batch_size]
-    batch = np.arange(len(units), dtype=np.int64)[:, None] // batch_size
-    pairs = np.unique(batch * n_units + units)
-    batches, flat = np.divmod(pairs, max(n_units, 1))
-    bounds = np.searchsorted(batches, np.arange(n_batches + 1))
-    by_unit = np.lexsort((batches, flat))
+    bounds, flat = distinct_per_batch(units, batch_size, n_batches)
+    batches = np.repeat(np.arange(n_batches), np.diff(bounds))
+    # Stable, so that the uses of a unit stay in the order of the batches.
+    by_unit = np.argsort(flat, kind="stable")
     next_use = np.full(len(flat), NEVER)
     same = flat[by_unit[1:]] == flat[by_unit[:-1]]
     next_use[by_unit[:-1][same]] = batches[by_unit[1:][same]]
     return Uses(bounds, flat, next_use, n_units)
+
+
+def distinct_per_batch(units: IntArray, batch_size: int, n_batches: int) -> tuple[IntArray, IntArray]:
+    """Distinct units of every batch, ascending, as bounds and a flat array.
+
+    Examples
+    --------
+    >>> bounds, flat = distinct_per_batch(np.array([[2, 1], [1, 1], [0, 0]]), batch_size=2, n_batches=2)
+    >>> bounds.tolist(), flat.tolist()
+    ([0, 2, 3], [1, 2, 0])
+    """
+    units = units[: n_batches * batch_size]
+    short = n_batches * batch_size - len(units)
+    # The last batch is filled up with its last sample, which adds no unit.
+    full = np.concatenate([units, np.repeat(units[-1:], short, axis=0)]) if short else units
+    rows = np.sort(full.reshape(n_batches, batch_size * units.shape[1]), axis=1)
+    distinct = np.ones(rows.shape, bool)
+    distinct[:, 1:] = rows[:, 1:] != rows[:, :-1]
+    return np.concatenate([[0], np.cumsum(distinct.sum(axis=1))]), rows[distinct]
 
 
 def join_epochs(uses: Uses, following: Uses) -> Uses:

@@ -123,8 +123,8 @@ def count_reads(group: AccessGroup, uses: Uses, n_slots: int) -> int:
 
     Where no unit that is still wanted is ever freed, that is each touched unit once; this is seen without a walk.
     """
-    touched = np.unique(uses.units)
-    if n_slots < len(touched) and n_slots < most_wanted(uses):
+    touched = uses.first_use() != NEVER
+    if n_slots < touched.sum() and n_slots < most_wanted(uses):
         return int(sum(group.cells_per_unit[f.unit] for f in Residency(uses, n_slots)))
     return int(group.cells_per_unit[touched].sum())
 

@@ -218,8 +218,10 @@ def as_array(positions: Positions) -> npt.NDArray[np.int64]:
 
 def join(parts: Sequence[Positions]) -> Positions:
     """Positions one after another."""
-    parts = [part for part in parts if len(part)] or [range(0)]
-    first = parts[0]
+    parts = [part for part in parts if len(part)]
+    first = parts[0] if parts else range(0)
+    if len(parts) < 2:
+        return first
     if isinstance(first, range) and all(
         isinstance(here, range)
         and isinstance(after, range)

@@ -87,7 +87,8 @@ def check_segment(segment: Segment) -> None:
 
 def chain(array: xr.DataArray) -> list[type]:
     """Types of the wrappers around the data of a variable, outermost first."""
-    types, data = [], array.variable._data
+    types: list[type] = []
+    data: Any = array.variable._data
     while data is not None:
         types.append(type(data))
         data = None if hasattr(data, "get_array") else getattr(data, "array", None)
@@ -103,7 +104,8 @@ def write(dataset: xr.Dataset, zarr_format: Any = 3, encoding: Mapping[str, Any]
 
 def lazy(store: Any, **options: Any) -> xr.Dataset:
     """Open a store as lazily as xarray can."""
-    return xr.open_zarr(store, chunks=None, consolidated=False, **options)
+    opened: xr.Dataset = xr.open_zarr(store, chunks=None, consolidated=False, **options)
+    return opened
 
 
 def fields() -> xr.Dataset:
@@ -127,7 +129,7 @@ def fields() -> xr.Dataset:
     )
 
 
-ENCODING = {
+ENCODING: dict[str, dict[str, Any]] = {
     "t": {"chunks": (2, 2, 5)},
     "p": {"chunks": (5, 4, 2), "dtype": "i2", "scale_factor": 0.01, "add_offset": 1.0, "_FillValue": -32768},
 }

@@ -10,7 +10,6 @@ import xarray as xr
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Operation = "Callable[[xr.Dataset], xr.Dataset]"
 
 SELECTIONS: dict[str, Callable[[xr.Dataset], xr.Dataset]] = {
     "nothing": lambda ds: ds,
@@ -20,7 +19,9 @@ SELECTIONS: dict[str, Callable[[xr.Dataset], xr.Dataset]] = {
     "slice": lambda ds: ds.isel(time=slice(2, 9), y=slice(1, None)),
     "step": lambda ds: ds.isel(time=slice(1, None, 3), x=slice(None, None, 2)),
     "negative step": lambda ds: ds.isel(time=slice(None, None, -1), y=slice(3, 0, -2)),
-    "slice of a slice": lambda ds: ds.isel(time=slice(None, None, -2)).isel(time=slice(1, 4)).isel(time=slice(-2, None)),
+    "slice of a slice": lambda ds: (
+        ds.isel(time=slice(None, None, -2)).isel(time=slice(1, 4)).isel(time=slice(-2, None))
+    ),
     "list": lambda ds: ds.isel(time=[7, 1, 2]),
     "repeats": lambda ds: ds.isel(time=[3, 3, 0, 3]),
     "negative list": lambda ds: ds.isel(time=[-1, -5, 0]),
@@ -49,7 +50,9 @@ SELECTIONS: dict[str, Callable[[xr.Dataset], xr.Dataset]] = {
     "squeeze": lambda ds: ds.isel(y=[1]).squeeze("y"),
     "sortby": lambda ds: ds.sortby("y", ascending=False),
     "reindex to existing labels": lambda ds: ds.reindex(y=[40.0, 10.0]),
-    "swap_dims": lambda ds: ds.assign_coords(step=("time", np.arange(12))).swap_dims(time="step").isel(step=slice(3, 6)),
+    "swap_dims": lambda ds: (
+        ds.assign_coords(step=("time", np.arange(12))).swap_dims(time="step").isel(step=slice(3, 6))
+    ),
     "assign_coords then sel": lambda ds: ds.assign_coords(time=ds.time + np.timedelta64(1, "h")).sel(
         time=slice("2000-01-01T13", "2000-01-02T07")
     ),

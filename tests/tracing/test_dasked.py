@@ -20,7 +20,6 @@ from tests.tracing.operations import SELECTIONS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Change = "Callable[[xr.Dataset], xr.Dataset]"
 
 #: more that only moves values; lazy variables are loaded by these
 MOVES: dict[str, Callable[[xr.Dataset], xr.Dataset]] = {
@@ -38,7 +37,6 @@ MOVES: dict[str, Callable[[xr.Dataset], xr.Dataset]] = {
 CONCAT: Any = {"data_vars": "minimal", "coords": "minimal", "compat": "override", "join": "override"}
 
 CHUNKS: dict[str, Any] = {
-    "stored": {},
     "auto": "auto",
     "coarse": {"time": 5, "y": 3, "x": 5},
     "single": {"time": 1, "y": 1, "x": 1},
@@ -82,13 +80,24 @@ def packing(number: int) -> dict[str, Any]:
 
 
 def chunked(store: Any, chunks: Any = None, **options: Any) -> xr.Dataset:
-    return xr.open_zarr(store, chunks={} if chunks is None else chunks, consolidated=False, **options)
+    opened: xr.Dataset = xr.open_zarr(store, chunks={} if chunks is None else chunks, consolidated=False, **options)
+    return opened
+
+
+@pytest.mark.parametrize("name", SELECTIONS | MOVES)
+def test_selections_are_traced_to_the_store(store: Any, name: str) -> None:
+    check((SELECTIONS | MOVES)[name](chunked(store)))
 
 
 @pytest.mark.parametrize("chunks", CHUNKS)
-@pytest.mark.parametrize("name", SELECTIONS | MOVES)
-def test_selections_are_traced_to_the_store(store: Any, name: str, chunks: str) -> None:
-    ds = (SELECTIONS | MOVES)[name](chunked(store, CHUNKS[chunks]))
+@pytest.mark.parametrize(
+    "name", ["list", "negative step", "transpose then isel", "bool", "three lists", "rechunk", "roll"]
+)
+def test_chunks_do_not_matter(store: Any, name: str, chunks: str) -> None:
+    check((SELECTIONS | MOVES)[name](chunked(store, CHUNKS[chunks])))
+
+
+def check(ds: xr.Dataset) -> None:
     for variable in ("t", "p"):
         assert_traces(ds[variable], None if 0 in ds[variable].shape else "stored")
 
@@ -180,7 +189,9 @@ def test_what_is_in_memory_already(store: Any, load: Any) -> None:
 
 def test_values_partly_in_memory_are_read_through_xarray(store: Any) -> None:
     ds = chunked(store)
-    both = xr.concat([ds["t"].isel(time=slice(0, 4)).persist(), ds["t"].isel(time=slice(4, 8))], "time", coords="minimal")
+    both = xr.concat(
+        [ds["t"].isel(time=slice(0, 4)).persist(), ds["t"].isel(time=slice(4, 8))], "time", coords="minimal"
+    )
     assert_traces(both, "foreign")
 
 
@@ -298,7 +309,7 @@ def test_a_graph_whose_odd_block_lies_beside_the_lines(store: Any) -> None:
     array = chunked(store)["t"]
     data = array.data
     name = "shuffled-by-hand"
-    layer = {(name, *key[1:]): key for key in dask.core.flatten(data.__dask_keys__())}
+    layer: dict[Any, Any] = {(name, *key[1:]): key for key in dask.core.flatten(data.__dask_keys__())}
     layer[name, 3, 1, 0] = (data.name, 4, 1, 0)
     graph = HighLevelGraph.from_collections(name, layer, dependencies=[data])
     odd = array.copy(data=dask.array.Array(graph, name, data.chunks, dtype=data.dtype))
@@ -313,12 +324,14 @@ def test_a_function_that_lies_beside_the_lines(store: Any) -> None:
     layer[name, 3, 1, 0] = (np.negative, (data.name, 3, 1, 0))
     graph = HighLevelGraph.from_collections(name, layer, dependencies=[data])
     odd = array.copy(data=dask.array.Array(graph, name, data.chunks, dtype=data.dtype))
-    with pytest.raises(ComputedVariableError, match="numpy.negative"):
+    with pytest.raises(ComputedVariableError, match=r"numpy\.negative"):
         trace(odd)
 
 
 def test_thousands_of_blocks_are_sampled() -> None:
-    array = zarr.create_array(MemoryStore(), shape=(2000, 4, 3), chunks=(1, 2, 3), dtype="f4", dimension_names=list("tyx"))
+    array = zarr.create_array(
+        MemoryStore(), shape=(2000, 4, 3), chunks=(1, 2, 3), dtype="f4", dimension_names=list("tyx")
+    )
     data = dask.array.from_zarr(array)
     traced = trace(xr.DataArray(data, dims=list("tyx"), name="v").isel(t=slice(None, None, -3)))
     np.testing.assert_array_equal(np.asarray(traced.segments[0].index[0]), np.arange(2000)[::-3])
@@ -328,4 +341,4 @@ def test_a_long_chain_of_layers(store: Any) -> None:
     array = chunked(store)["t"]
     for _ in range(400):
         array = array.isel(time=slice(None, None, -1))
-    assert_traces(array)
+    np.testing.assert_array_equal(np.asarray(trace(array).segments[0].index[0]), np.arange(12))

@@ -49,10 +49,17 @@ STORED: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "fixed unicode": (INTS, "U3", {}),
 }
 
-SELECTIONS = {"whole": {}, "part": {"y": [1, 0, 1], "x": slice(None, None, -2)}, "row": {"y": 1}, "one": {"y": 1, "x": 3}}
+SELECTIONS: dict[str, dict[str, Any]] = {
+    "whole": {},
+    "part": {"y": [1, 0, 1], "x": slice(None, None, -2)},
+    "row": {"y": 1},
+    "one": {"y": 1, "x": 3},
+}
 
 
-def put(zarr_format: int, raw: Any, dtype: str, attributes: dict[str, Any], fill: Any = 0, **options: Any) -> MemoryStore:
+def put(
+    zarr_format: int, raw: Any, dtype: str, attributes: dict[str, Any], fill: Any = 0, **options: Any
+) -> MemoryStore:
     store = MemoryStore()
     group = zarr.open_group(store, mode="w", zarr_format=zarr_format)  # type: ignore[arg-type]
     raw = np.asarray(raw)
@@ -140,7 +147,7 @@ def test_characters_joined_to_strings(zarr_format: int, whole: bool) -> None:
 def test_strings_of_any_length(zarr_format: int) -> None:
     ds = xr.Dataset({"v": ("y", np.array(["a", "bcd", ""], dtype=object))})
     store = MemoryStore()
-    ds.to_zarr(store, zarr_format=zarr_format, consolidated=False)  # type: ignore[call-overload]
+    ds.to_zarr(store, zarr_format=zarr_format, consolidated=False)
     traced = assert_traces(lazy(store)["v"].isel(y=[1, 0]), "foreign")
     assert traced.dtype.kind in "OT"
 

@@ -1,0 +1,97 @@
+"""The arguments that say what to read, and the groups of variables in them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import xarray as xr
+
+from insitu_xr.errors import RequestError, UnknownNameError
+from insitu_xr.geometry.times import Lead
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The arguments of ``ds.insitu.loader`` that say what to read."""
+
+    variables: Sequence[str] | str | None = None
+    leads: Sequence[Lead] | Lead | None = None
+    inputs: Mapping[str, Any] | None = None
+    targets: Mapping[str, Any] | None = None
+    statics: Sequence[str] | str = ()
+    sample_dim: Hashable | Sequence[Hashable] | None = None
+    batch_size: int = 32
+    shuffle: bool = False
+    seed: int = 0
+    drop_last: bool = False
+    layout: Literal["dict", "stacked"] = "dict"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One group of arrays: variables and the leads that they share, None for no lead axis."""
+
+    name: str
+    variables: tuple[str, ...]
+    leads: tuple[Lead, ...] | None
+
+
+def groups_of(ds: xr.Dataset, asked: Asked) -> tuple[Group, ...]:
+    """Read the groups that were asked for.
+
+    Raises
+    ------
+    RequestError, UnknownNameError
+        If a group is empty, malformed, or names a variable that the dataset does not have.
+    """
+    if asked.variables is not None and (asked.inputs is not None or asked.targets is not None):
+        raise RequestError(
+            "variables must be given alone, but got inputs or targets as well; put everything into inputs= and targets="
+        )
+    if asked.variables is not None:
+        return (_group(ds, "variables", asked.variables, asked.leads),)
+    if asked.leads is not None:
+        raise RequestError("leads must be given with variables=, but got none; put them into inputs= and targets=")
+    given = [(name, content) for name, content in (("inputs", asked.inputs), ("targets", asked.targets)) if content]
+    if not given:
+        raise RequestError(
+            "variables must name at least one variable, but got none; give variables=, or inputs= and targets=, out of "
+            f"{sorted(map(str, ds.data_vars))}"
+        )
+    groups = []
+    for name, content in given:
+        if not {"variables"} <= set(content) <= {"variables", "leads"}:
+            raise RequestError(f"{name} must be dict(variables=[...], leads=[...]), but got {content!r}; write it so")
+        groups.append(_group(ds, name, content["variables"], content.get("leads")))
+    return tuple(groups)
+
+
+def _group(ds: xr.Dataset, name: str, variables: Sequence[str] | str, leads: Any) -> Group:
+    names = names_of(ds, name, variables)
+    if not names:
+        raise RequestError(
+            f"{name} must name at least one variable, but got {variables!r}; "
+            f"the dataset has {sorted(map(str, ds.data_vars))}"
+        )
+    if leads is None:
+        return Group(name, names, None)
+    listed = tuple(leads) if isinstance(leads, list | tuple | np.ndarray) else (leads,)
+    if not listed:
+        raise RequestError(f"leads of {name} must hold at least one lead, but got {leads!r}; leave them out for none")
+    return Group(name, names, listed)
+
+
+def names_of(ds: xr.Dataset, thing: str, names: Sequence[str] | str) -> tuple[str, ...]:
+    """Names of variables, each checked to be one of the dataset and to be named once."""
+    listed = (names,) if isinstance(names, str) else tuple(names)
+    for name in listed:
+        if name not in ds.variables:
+            raise UnknownNameError(
+                f"{thing} must be variables of the dataset, but got {name!r}; it has {sorted(map(str, ds.data_vars))}"
+            )
+        if listed.count(name) > 1:
+            raise RequestError(f"{thing} must name each variable once, but got {name!r} again; drop one")
+    return listed

@@ -1,0 +1,29 @@
+"""Which field dimensions become channels in the stacked layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import xarray as xr
+
+#: names of dimensions that become channels in the stacked layout, beside what CF attributes say
+CHANNEL_NAMES = frozenset(
+    (
+        *("level", "pressure_level", "isobaricInhPa", "plev", "lev", "height", "depth", "altitude", "model_level"),
+        *("hybrid", "number", "realization", "member", "ensemble", "ens", "channel", "band"),
+    )
+)
+
+
+def channel_dims_of(ds: xr.Dataset, names: Sequence[str], sample_dims: Sequence[str]) -> dict[str, list[str]]:
+    """Field dimensions that become channels, vertical ones and members, with the labels of their positions."""
+    dims = dict.fromkeys(str(d) for n in names for d in ds[n].dims if d not in sample_dims)
+    found = {}
+    for dim in dims:
+        attrs = ds[dim].attrs if dim in ds.coords else {}
+        vertical = attrs.get("axis") == "Z" or "positive" in attrs
+        if vertical or dim in CHANNEL_NAMES or attrs.get("standard_name") == "realization":
+            labels = ds[dim].to_numpy() if dim in ds.coords else np.arange(ds.sizes[dim])
+            found[dim] = [f"{v:g}" if isinstance(v, float | np.floating) else str(v) for v in labels]
+    return found

@@ -1,0 +1,86 @@
+"""What to draw along: the sample dimensions and their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from insitu_xr.errors import RequestError, UnknownNameError
+from insitu_xr.geometry.times import LabelAxis, label_axis
+from insitu_xr.resolving.asked import Group
+
+
+def sample_dims_of(ds: xr.Dataset, groups: Sequence[Group], sample_dim: Any) -> tuple[str, ...]:
+    """The dimensions to draw along: those given, else the time-like one.
+
+    Raises
+    ------
+    RequestError, UnknownNameError
+        If there is none, or a variable does not have it.
+    """
+    names = [n for g in groups for n in g.variables]
+    dims = tuple(dict.fromkeys(str(d) for n in names for d in ds[n].dims))
+    given = (sample_dim,) if isinstance(sample_dim, str) or not isinstance(sample_dim, Sequence) else tuple(sample_dim)
+    chosen = tuple(map(str, given)) if sample_dim is not None else _time_like(ds, dims)
+    if not chosen:
+        raise RequestError("sample_dim must name a dimension, but got none; leave it out for the time dimension")
+    for dim in chosen:
+        if dim not in dims:
+            raise UnknownNameError(
+                f"sample_dim must be a dimension of the variables, but got {dim!r}; they have {list(dims)}"
+            )
+    for name in names:
+        if not set(chosen) & set(ds[name].dims):
+            raise RequestError(
+                f"variable {name!r} must have the sample dimension {' or '.join(map(repr, chosen))}, but got "
+                f"{tuple(map(str, ds[name].dims))}; pass it in statics=, or give another sample_dim="
+            )
+    return chosen
+
+
+def _time_like(ds: xr.Dataset, dims: Sequence[str]) -> tuple[str, ...]:
+    def is_time(dim: str) -> bool:
+        if dim not in ds.coords or ds[dim].ndim != 1:
+            return False
+        if np.issubdtype(ds[dim].dtype, np.datetime64):
+            return True
+        return ds[dim].dtype == object and isinstance(ds.indexes.get(dim), xr.CFTimeIndex)
+
+    found = [d for d in dims if is_time(d)]
+    if len(found) == 1:
+        return (found[0],)
+    if "time" in dims:
+        return ("time",)
+    if found:
+        raise RequestError(
+            f"sample_dim must be one dimension, but {found} all hold times; give the one to draw along as sample_dim="
+        )
+    raise RequestError(
+        f"sample_dim must be given where no dimension holds times, but got none; the variables have {list(dims)}"
+    )
+
+
+def axis_of(ds: xr.Dataset, dim: str) -> LabelAxis:
+    """The labels of a dimension of the dataset."""
+    labels = ds[dim].to_numpy() if dim in ds.coords and ds[dim].dims == (dim,) else None
+    return label_axis(dim, labels, ds.sizes[dim])
+
+
+def check_not_empty(ds: xr.Dataset, names: Sequence[str]) -> None:
+    """Refuse a selection that left a dimension empty.
+
+    Raises
+    ------
+    RequestError
+        Names the dimension and a variable that has it.
+    """
+    for name in names:
+        for dim, size in ds[name].sizes.items():
+            if size == 0:
+                raise RequestError(
+                    f"dimension {str(dim)!r} must hold at least one label, but got 0 (variable {name!r}); the "
+                    "selection left nothing, so check its bounds and the direction of the axis"
+                )
