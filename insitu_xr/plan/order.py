@@ -84,15 +84,16 @@ def largest_batch(request: Request, runs: Runs, group: AccessGroup) -> int:
     if not request.shuffle:
         bounds, _ = distinct_per_batch(units, request.batch_size, -(-len(request) // request.batch_size))
         return int(np.diff(bounds).max(initial=0))
-    most: int = min(request.batch_size * units.shape[1], group.n_units)
-    # A batch lies in two blocks at most; a block takes runs until their samples reach its size.
-    runs_in_two = 2 * (int(np.searchsorted(np.cumsum(np.sort(runs.lengths)), runs.block)) + 1)
+    most = min(request.batch_size * int(units.shape[1]), group.n_units)
+    # Blocks of runs that start in the same stretch of ``runs.block`` samples: any two neighbours hold more samples
+    # than a batch, so a batch touches three at most. As many runs start in a stretch as the shortest ones fit.
+    candidates = 3 * (int(np.searchsorted(np.cumsum(np.sort(runs.lengths)), runs.block)) + 1)
     run = np.repeat(np.arange(len(runs.lengths)), runs.lengths)
     drawn = units[runs.order]
     # Each run uses at least this many, seen without sorting; where that is enough already, the rest cannot matter.
     least = np.bincount(run[1:][(np.diff(drawn[:, 0]) != 0) | (np.diff(run) != 0)], minlength=len(runs.lengths))
-    if np.sort(least)[::-1][:runs_in_two].sum() >= most:
+    if np.sort(least)[::-1][:candidates].sum() >= most:
         return most
     pairs = np.unique(run[:, None] * np.int64(group.n_units) + drawn)
     per_run = np.sort(np.bincount(pairs // group.n_units))[::-1]
-    return int(min(most, per_run[:runs_in_two].sum()))
+    return min(most, int(per_run[:candidates].sum()))

@@ -31,9 +31,10 @@ def test_units_hold_every_needed_position(data: st.DataObject, axes: list[AxisGr
     places = list(zip(units.segment.tolist(), units.chunk.tolist(), strict=True))
     assert len(set(places)) == len(places) == units.n_units
     held = []
-    for (segment, chunk), source in zip(places, units.sources, strict=True):
+    for number, (segment, chunk) in enumerate(places):
         start = axes[segment].start(chunk)
-        held.append(values[segment][start : start + axes[segment].length(chunk)][source].tolist())
+        held.append(values[segment][start : start + axes[segment].length(chunk)][units.source(number)].tolist())
+        assert units.rows(number) == len(held[-1])
     assert units.counts.tolist() == [len(rows) for rows in held]
     assert units.capacity == max(map(len, held), default=0)
 
@@ -46,7 +47,7 @@ def test_units_hold_every_needed_position(data: st.DataObject, axes: list[AxisGr
 
 def test_no_position_needed() -> None:
     units = axis_units([(AxisGrid(6, size=4), np.arange(6))], np.zeros(6, bool))
-    assert (units.n_units, units.capacity, units.sources) == (0, 0, ())
+    assert (units.n_units, units.capacity, units.counts.tolist()) == (0, 0, [])
     assert units.unit.tolist() == [-1] * 6
 
 

@@ -84,10 +84,10 @@ def test_units_of_samples_follow_the_partners() -> None:
 
 
 def test_only_what_a_sample_needs_is_in_a_slot() -> None:
-    group = access_groups(request([variable("a", 12, 4)], 12, labels=np.array([0, 1, 2, *range(13, 22)]), leads=[9]))[0]
-    # Anchors 4.. need their partners alone; the first chunk holds none of them.
-    assert group.n_units == 1
-    assert group.first.row_shape == (1,)
+    labels = np.array([0, 1, 2, *range(13, 22)])
+    group = access_groups(request([variable("a", 12, 4)], 12, labels=labels, leads=[19]))[0]
+    # The anchors lie in the first chunk, but only their partners are asked for: three rows of the last one.
+    assert (group.n_units, group.first.units[0].chunk.tolist(), group.first.row_shape) == (1, [2], (3,))
 
 
 def test_a_static_is_one_unit() -> None:
