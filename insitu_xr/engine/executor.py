@@ -5,23 +5,21 @@ Lock order: there is one lock per executor (``_changed``); store, codecs and use
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from insitu_xr.engine._zarr import event_loop
 from insitu_xr.engine.board import Board, Load
 from insitu_xr.engine.decode import Job, VariableReader
 from insitu_xr.engine.events import Meter
 from insitu_xr.engine.fetch import Fetched
+from insitu_xr.engine.flights import Flights, on_event_loop
 from insitu_xr.engine.gather import Gather, Gatherer
 from insitu_xr.engine.slots import Ledger, SlotStore
 from insitu_xr.geometry.grid import IntArray
@@ -98,7 +96,8 @@ class Executor:
         self._open: dict[int, _Open] = {}
         self._changed = threading.Condition()
         self._arrived: deque[tuple[_Task, Fetched]] = deque()
-        self._inflight: set[Future[Fetched]] = set()
+        self._flights = Flights()
+        self._inflight = 0
         self._inflight_bytes = 0
         self._closed = False
         self._held = 0
@@ -145,19 +144,18 @@ class Executor:
         """
         with self._changed:
             self._closed = True
-            mine = list(self._inflight)
             self._changed.notify_all()
-        for future in mine:
-            future.cancel()
         deadline = time.monotonic() + self._m.limits.close_seconds
+        quiet = self._flights.stop(self._m.limits.close_seconds)
+        # Garbage may be collected on any thread: none may wait for itself, nor the loop for those that wait for it.
         for thread in self._threads:
-            if thread is not threading.current_thread():
+            if thread is not threading.current_thread() and not on_event_loop():
                 thread.join(max(0.0, deadline - time.monotonic()))
         with self._changed:
             self._release(self._held)
             self._open.clear()
             self._arrived.clear()
-        return not any(t.is_alive() for t in self._threads if t is not threading.current_thread())
+        return quiet and not any(t.is_alive() for t in self._threads)
 
     # -- the threads' side ---------------------------------------------------------------------------------------
 
@@ -243,7 +241,7 @@ class Executor:
             return None
         load, (store, job) = found
         if not job.source.synchronous and self._inflight_bytes:
-            full = len(self._inflight) >= self._m.limits.max_inflight
+            full = self._inflight >= self._m.limits.max_inflight
             if full or self._inflight_bytes + job.raw_bytes > self._m.inflight_bytes:
                 return None
         if not load.begun:
@@ -280,21 +278,20 @@ class Executor:
         began, job = time.perf_counter(), task.job
         self._hold(job.raw_bytes)
         self._inflight_bytes += job.raw_bytes
-        future = asyncio.run_coroutine_threadsafe(job.source.aread(job.chunks), event_loop())
-        self._inflight.add(future)
-        future.add_done_callback(lambda done: self._landed(task, done, began))
+        self._inflight += 1
+        self._flights.launch(lambda: job.source.aread(job.chunks), lambda *end: self._landed(task, began, *end))
 
-    def _landed(self, task: _Task, done: Future[Fetched], began: float) -> None:
-        error = asyncio.CancelledError("the read was cancelled") if done.cancelled() else done.exception()
+    def _landed(self, task: _Task, began: float, fetched: Fetched | None, error: BaseException | None) -> None:
         with self._changed:
-            self._inflight.discard(done)
+            self._inflight -= 1
             if self._closed:
                 return
             self._m.meter.add(read_seconds=time.perf_counter() - began)
-            if error is None:
-                self._arrived.append((task, done.result()))
+            if fetched is not None:
+                self._arrived.append((task, fetched))
                 self._changed.notify_all()
                 return
+        assert error is not None
         self._failed(task, error, "read", task.job.raw_bytes)
 
     def _place(self, task: _Task, fetched: Fetched) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,8 +41,7 @@ class LabelAxis:
         """A label as a person would write it."""
         label = self.labels[position]
         if isinstance(label, np.datetime64 | np.timedelta64):
-            text = str(label).removesuffix("000000000").removesuffix(".")
-            return text.removesuffix("T00:00:00")
+            return re.sub(r"\.0+$", "", str(label)).removesuffix("T00:00:00")
         return str(label)
 
 
@@ -118,8 +119,11 @@ def offset(axis: LabelAxis, lead: Lead) -> Offset:
         raise RequestError(
             f"lead {lead!r} along {axis.dim!r} must be {rule}, but got {type(lead).__name__}; ask for that"
         )
-    step = int(lead) if axis.kind == "position" or (axis.ticks.dtype.kind == "i" and lead == int(lead)) else float(lead)  # type: ignore[arg-type]
-    return Offset(step, step, f"{step:+d}" if isinstance(step, int) and step else str(step))
+    step = float(lead)  # type: ignore[arg-type]
+    if axis.ticks.dtype.kind == "f":
+        return Offset(step, step, f"{step:+g}" if step else "0")
+    whole = int(step) if step.is_integer() else None
+    return Offset(whole, step if whole is None else whole, f"{step:+g}" if step else "0")
 
 
 def _duration_ns(axis: LabelAxis, lead: Lead) -> int:
@@ -158,6 +162,43 @@ def format_duration(nanoseconds: int) -> str:
         if nanoseconds % _NS[unit] == 0:
             return f"{nanoseconds // _NS[unit]}{name}"
     return f"{nanoseconds}ns"
+
+
+def format_step(axis: LabelAxis, ticks: float) -> str:
+    """A step along an axis as a person would write it.
+
+    Examples
+    --------
+    >>> format_step(label_axis("time", np.array(["2000-01-01"], "datetime64[s]"), 1), 5400)
+    '90min'
+    >>> format_step(label_axis("x", np.array([0.5]), 1), 2.0)
+    '2'
+    """
+    return format_duration(round(ticks * axis.tick_ns)) if axis.kind == "time" else f"{ticks:g}"
+
+
+def common_ticks(axis: LabelAxis, target: LabelAxis) -> tuple[npt.NDArray[Any], npt.NDArray[Any], int]:
+    """Ticks of two axes in one unit, and how many of those one tick of the first is.
+
+    Raises
+    ------
+    RequestError
+        If their labels are of different kinds or calendars.
+    """
+    if (axis.kind, axis.calendar) != (target.kind, target.calendar):
+        raise RequestError(
+            f"labels of {target.dim!r} must be of one kind to be aligned, but got {_kind(axis)} and {_kind(target)}; "
+            "convert one of them, e.g. with ds.convert_calendar"
+        )
+    if axis.kind != "time" or axis.tick_ns == target.tick_ns:
+        return axis.ticks, target.ticks, 1
+    finest = math.gcd(axis.tick_ns, target.tick_ns)
+    ours, theirs = axis.tick_ns // finest, target.tick_ns // finest
+    return axis.ticks * ours, target.ticks * theirs, ours
+
+
+def _kind(axis: LabelAxis) -> str:
+    return f"{axis.kind} labels" + (f" ({axis.calendar} calendar)" if axis.calendar else "")
 
 
 def describe(axis: LabelAxis) -> str:

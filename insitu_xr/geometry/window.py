@@ -11,10 +11,13 @@ import numpy.typing as npt
 
 from insitu_xr.errors import RequestError
 from insitu_xr.geometry.grid import IntArray
-from insitu_xr.geometry.times import LabelAxis, Offset
+from insitu_xr.geometry.times import LabelAxis, Offset, common_ticks, format_step, modal_step
 
 KEPT, BEFORE_START, AFTER_END, GAP = 0, 1, 2, 3
 REASONS = {BEFORE_START: "before the start", AFTER_END: "after the end", GAP: "in a gap"}
+
+#: labels that miss an even spacing by less than this part of a step have been rounded, and are called jittered
+JITTER = 0.01
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,9 +26,9 @@ class Windows:
 
     Attributes
     ----------
-    partners : array of int64, shape (labels, leads)
+    partners : array of int64, shape (labels, columns)
         Position of label + lead; undefined where ``status`` is not ``KEPT``.
-    status : array of int8, shape (labels, leads)
+    status : array of int8, shape (labels, columns)
         ``KEPT``, or why there is no partner.
     """
 
@@ -38,11 +41,32 @@ class Windows:
         return np.asarray((self.status == KEPT).all(axis=1))
 
 
-def windows(axis: LabelAxis, offsets: Sequence[Offset]) -> Windows:
+def windows(
+    axis: LabelAxis,
+    offsets: Sequence[Offset],
+    targets: Sequence[LabelAxis] | None = None,
+    tolerance: float | None = None,
+) -> Windows:
     """Look up the partner of every label at every lead.
 
-    The partner is the label that equals anchor + lead exactly; positions are never counted off, so that a window
-    cannot reach across a gap.
+    The partner is the label that equals anchor + lead; positions are never counted off, so that a window cannot
+    reach across a gap.
+
+    Parameters
+    ----------
+    axis : LabelAxis
+        Labels of the anchors.
+    offsets : sequence of Offset
+        The lead of each column.
+    targets : sequence of LabelAxis, optional
+        The axis that each column looks on; ``axis`` itself by default.
+    tolerance : number, optional
+        In ticks of ``axis``: the nearest label within it is the partner. Exact labels by default.
+
+    Raises
+    ------
+    RequestError
+        If labels are repeated, out of order or jittered, or a tolerance is ambiguous; only where that matters.
 
     Examples
     --------
@@ -52,28 +76,64 @@ def windows(axis: LabelAxis, offsets: Sequence[Offset]) -> Windows:
     >>> found.partners[found.complete].tolist(), found.status.tolist()
     ([[0, 1]], [[0, 0], [0, 3], [0, 2]])
     """
-    n = len(axis)
-    partners = np.repeat(np.arange(n, dtype=np.int64)[:, None], len(offsets), axis=1)
-    status = np.zeros((n, len(offsets)), np.int8)
-    if all(o.ticks == 0 for o in offsets) or not n:
-        return Windows(partners, status)
-    order = _order(axis)
-    ticks = axis.ticks if order is None else axis.ticks[order]
+    partners = np.empty((len(axis), len(offsets)), np.int64)
+    status = np.empty((len(axis), len(offsets)), np.int8)
+    searches: dict[int, _Search] = {}
     for column, step in enumerate(offsets):
-        if step.ticks == 0:
+        target = axis if targets is None else targets[column]
+        if target is axis and step.ticks == 0:
+            partners[:, column], status[:, column] = np.arange(len(axis)), KEPT
             continue
-        if step.ticks is None:
-            status[:, column] = GAP
-            continue
-        wanted = axis.ticks + np.asarray(step.ticks, axis.ticks.dtype)
-        place = np.searchsorted(ticks, wanted)
-        inside = np.minimum(place, n - 1)
-        hit = ticks[inside] == wanted
-        partners[:, column] = inside if order is None else order[inside]
-        status[:, column] = np.where(
-            hit, KEPT, np.where(wanted < ticks[0], BEFORE_START, np.where(wanted > ticks[-1], AFTER_END, GAP))
-        )
+        if id(target) not in searches:
+            searches[id(target)] = _Search(axis, target, tolerance)
+        partners[:, column], status[:, column] = searches[id(target)].partners(step)
     return Windows(partners, status)
+
+
+class _Search:
+    """Looks up labels of one axis on another."""
+
+    def __init__(self, axis: LabelAxis, target: LabelAxis, tolerance: float | None) -> None:
+        order = _order(target)
+        self._wanted, ticks, self._factor = common_ticks(axis, target)
+        self._order = order
+        self._ticks = ticks if order is None else ticks[order]
+        self._tolerance = 0 if tolerance is None else tolerance * self._factor
+        if tolerance is None:
+            _refuse_jitter(target)
+        else:
+            self._refuse_ambiguity(target)
+
+    def partners(self, step: Offset) -> tuple[IntArray, npt.NDArray[np.int8]]:
+        n, ticks = len(self._ticks), step.ticks
+        nowhere = GAP if ticks is None or not n else self._beyond(ticks * self._factor)
+        if ticks is None or nowhere is not None:
+            return np.zeros(len(self._wanted), np.int64), np.full(len(self._wanted), nowhere, np.int8)
+        wanted = self._wanted + np.asarray(ticks * self._factor, self._wanted.dtype)
+        right = np.minimum(np.searchsorted(self._ticks, wanted), n - 1)
+        left = np.maximum(right - 1, 0)
+        nearer = np.abs(self._ticks[left] - wanted) < np.abs(self._ticks[right] - wanted)
+        place = np.where(nearer, left, right)
+        hit = np.abs(self._ticks[place] - wanted) <= self._tolerance
+        outside = np.where(wanted < self._ticks[0], BEFORE_START, np.where(wanted > self._ticks[-1], AFTER_END, GAP))
+        positions = place if self._order is None else self._order[place]
+        return positions.astype(np.int64), np.where(hit, KEPT, outside).astype(np.int8)
+
+    def _beyond(self, ticks: float) -> int | None:
+        """The reason that holds for every anchor where a lead is longer than all the time there is."""
+        # In Python's own numbers, since a sum of such size does not fit an array of integers.
+        if self._wanted.min().item() + ticks > self._ticks[-1].item() + self._tolerance:
+            return AFTER_END
+        return BEFORE_START if self._wanted.max().item() + ticks < self._ticks[0].item() - self._tolerance else None
+
+    def _refuse_ambiguity(self, target: LabelAxis) -> None:
+        closest = np.diff(self._ticks).min(initial=np.inf)
+        if 2 * self._tolerance >= closest:
+            raise RequestError(
+                f"time_tolerance must be less than half of {format_step(target, closest / self._factor)}, the smallest "
+                f"step of {target.dim!r}, but got {format_step(target, self._tolerance / self._factor)}, which may fit "
+                "two labels; lower it"
+            )
 
 
 def _order(axis: LabelAxis) -> npt.NDArray[Any] | None:
@@ -97,3 +157,43 @@ def _order(axis: LabelAxis) -> npt.NDArray[Any] | None:
         f"labels of {axis.dim!r} must be in order for leads, but {axis.show(where)} at position {where} follows "
         f"{axis.show(where - 1)}; sort first, e.g. ds.sortby({axis.dim!r})"
     )
+
+
+def _refuse_jitter(axis: LabelAxis) -> None:
+    """Refuse labels that were meant to be even but are not, as those that were stored as floats."""
+    steps = np.abs(np.diff(axis.ticks))
+    if len(steps) < 2:
+        return
+    typical = float(np.median(steps))
+    off = steps - np.round(steps / typical) * typical
+    worst = float(np.abs(off).max())
+    # The median of jittered steps is itself off, so a gap of many steps may seem further off than it is.
+    if worst and np.mean(np.abs(off) <= JITTER * typical) > 0.9 and not _even(axis, steps):
+        raise RequestError(
+            f"labels of {axis.dim!r} must be exact for leads, but they jitter by up to {format_step(axis, worst)} around "
+            f"a step of {format_step(axis, typical)}; give time_tolerance=, for example "
+            f"{format_step(axis, 2 * worst)!r}, or round the labels"
+        )
+
+
+def _even(axis: LabelAxis, steps: npt.NDArray[Any]) -> bool:
+    """Whether all steps are multiples of the most frequent one, or differ from one another by more than jitter."""
+    step = abs(modal_step(axis.ticks))
+    rest = np.abs(steps - np.round(steps / step) * step)
+    return bool(np.all((rest == 0) | (rest > JITTER * step)))
+
+
+def longest_run(axis: LabelAxis) -> int | float:
+    """Reach of the longest stretch without a gap, in ticks: labels apart by the most frequent step.
+
+    Examples
+    --------
+    >>> from insitu_xr.geometry.times import label_axis
+    >>> longest_run(label_axis("x", np.array([0, 1, 2, 3, 7, 8]), 6))
+    3
+    """
+    step = modal_step(axis.ticks)
+    unbroken = np.diff(axis.ticks) == step
+    ends = np.flatnonzero(~np.append(unbroken, False))
+    lengths = np.diff(np.append(-1, ends)) - 1
+    return abs(step) * int(lengths.max(initial=0))

@@ -64,7 +64,7 @@ def refuse_netcdf(name: str, leaf: Any) -> None:
     kind = type(leaf)
     if (kind.__module__, kind.__qualname__) in NETCDF_WRAPPERS:
         raise UnsupportedSourceError(
-            f"variable {name!r} must be stored in Zarr, but got a netCDF file ({kind.__qualname__}); open it with "
-            f"insitu_xr.open_dataset(path), which reads netCDF in place, or convert it with ds.to_zarr(path), "
+            f"variable {name!r} must be stored in Zarr, but got a netCDF file ({kind.__qualname__}); convert it "
+            "once with ds.to_zarr(path) and open it with insitu_xr.open_dataset(path), "
             f"or call ds[{name!r}].load() first"
         )

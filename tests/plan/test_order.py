@@ -22,7 +22,8 @@ LEADS: list[list[int] | None] = [None, [0, 1], [-3, 0, 5]]
 
 
 def order_of(wanted: Request, epoch: int) -> list[int]:
-    return epoch_order(wanted, runs_of(wanted, access_groups(wanted)), epoch).tolist()
+    order: list[int] = epoch_order(wanted, runs_of(wanted, access_groups(wanted)), epoch).tolist()
+    return order
 
 
 @st.composite
