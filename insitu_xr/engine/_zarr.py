@@ -12,7 +12,7 @@ import numpy.typing as npt
 import zarr
 from zarr.abc.store import RangeByteRequest, Store, SuffixByteRequest, _store_supports_sync_io
 from zarr.codecs import ShardingCodec
-from zarr.core.array_spec import ArraySpec
+from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.core.chunk_grids import ChunkGrid, FixedDimension
 from zarr.core.chunk_utils import ChunkTransform, evolve_codecs
@@ -91,7 +91,8 @@ class StoredArray:
             shape=tuple(g.longest for g in self.grids),
             dtype=metadata.dtype,
             fill_value=metadata.fill_value,
-            config=array.async_array.config,
+            # The order of bytes in a chunk of format 2 stands in the metadata, not in the configuration.
+            config=ArrayConfig(order=array.order, write_empty_chunks=False),
             prototype=self.prototype,
         )
         self._fill = metadata.fill_value if metadata.fill_value is not None else metadata.dtype.default_scalar()
@@ -108,7 +109,8 @@ class StoredArray:
 
     def encoded_chunk_bytes(self) -> int:
         """Bytes of one chunk in the store where the codecs fix it, else 0."""
-        if self._transform is None or not all(c.is_fixed_size for c in self._transform.codecs):
+        uneven = any(g.starts is not None for g in self.grids)
+        if uneven or self._transform is None or not all(c.is_fixed_size for c in self._transform.codecs):
             return 0
         return int(self._transform.compute_encoded_size(math.prod(self._spec.shape) * self.dtype.itemsize, self._spec))
 

@@ -122,8 +122,8 @@ def offset(axis: LabelAxis, lead: Lead) -> Offset:
     step = float(lead)  # type: ignore[arg-type]
     if axis.ticks.dtype.kind == "f":
         return Offset(step, step, f"{step:+g}" if step else "0")
-    whole = int(step) if step.is_integer() else None
-    return Offset(whole, step if whole is None else whole, f"{step:+g}" if step else "0")
+    name = f"{step:+g}" if step else "0"
+    return Offset(int(step), int(step), name) if step.is_integer() else Offset(None, step, name)
 
 
 def _duration_ns(axis: LabelAxis, lead: Lead) -> int:

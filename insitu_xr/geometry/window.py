@@ -170,8 +170,8 @@ def _refuse_jitter(axis: LabelAxis) -> None:
     # The median of jittered steps is itself off, so a gap of many steps may seem further off than it is.
     if worst and np.mean(np.abs(off) <= JITTER * typical) > 0.9 and not _even(axis, steps):
         raise RequestError(
-            f"labels of {axis.dim!r} must be exact for leads, but they jitter by up to {format_step(axis, worst)} around "
-            f"a step of {format_step(axis, typical)}; give time_tolerance=, for example "
+            f"labels of {axis.dim!r} must be exact for leads, but they jitter by up to {format_step(axis, worst)} "
+            f"around a step of {format_step(axis, typical)}; give time_tolerance=, for example "
             f"{format_step(axis, 2 * worst)!r}, or round the labels"
         )
 

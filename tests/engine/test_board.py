@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,11 @@ class Epoch(RuleBasedStateMachine):
         if not unlikely:
             self.fail(self.copying.pop())
 
+    @precondition(lambda self: self.board.finished() or self.board.failure() is not None)
+    @rule()
+    def rest(self) -> None:
+        """The epoch is over; there must be something that the machine may do."""
+
     def fail(self, number: int) -> None:
         error = RuntimeError(f"batch {number}")
         self.failed.setdefault(number, error)
@@ -173,7 +179,7 @@ class Epoch(RuleBasedStateMachine):
         if not hasattr(self, "board"):
             return
         first: Any = _First()
-        steps = [
+        steps: list[tuple[Callable[[], bool], Callable[[], Any]]] = [
             (self.can_plan, self.plan),
             (self.can_read, self.read),
             (lambda: bool(self.reading), lambda: self.finish_read(first)),

@@ -84,7 +84,7 @@ def test_numeric_leads() -> None:
     whole = label_axis("step", np.array([0, 6, 12]), 3)
     assert (offset(whole, 6).ticks, offset(whole, 6).name, offset(whole, 6.0).value) == (6, "+6", 6)
     parts = label_axis("step", np.array([0.0, 0.5]), 2)
-    assert (offset(parts, 0.5).ticks, offset(parts, -0.5).name, offset(parts, 0).name) == (0.5, "-0.5", "0.0")
+    assert (offset(parts, 0.5).ticks, offset(parts, -0.5).name, offset(parts, 0).name) == (0.5, "-0.5", "0")
     bare = label_axis("step", None, 3)
     assert (offset(bare, -2).ticks, offset(bare, -2).name, offset(bare, 0).name) == (-2, "-2", "0")
 

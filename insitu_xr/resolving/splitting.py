@@ -1,0 +1,240 @@
+"""Named splits: from labels to a manifest, and from a manifest to the anchors of one split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from insitu_xr.errors import RequestError
+from insitu_xr.geometry.grid import IntArray
+from insitu_xr.geometry.times import LabelAxis, modal_step, offset
+from insitu_xr.geometry.window import Windows
+from insitu_xr.plan.manifest import Manifest
+from insitu_xr.plan.split import Splits, even_blocks, span_blocks, usual_block, window_within
+from insitu_xr.resolving.selecting import Labels
+
+#: names of a sequence of fractions
+USUAL_NAMES = ("train", "val", "test")
+
+Fractions = Sequence[float] | Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitAsked:
+    """The arguments of ``ds.insitu.split`` that say who gets which labels."""
+
+    named: Mapping[str, Any]
+    fractions: Fractions | None = None
+    by: Literal["time", "block"] = "time"
+    block: Any = None
+    gap: Any = 0
+    seed: int = 0
+
+
+def split_axis(axis: LabelAxis, asked: SplitAsked, windows: Windows | None = None, reach: float = 0) -> Splits:
+    """Split the labels of an axis.
+
+    Parameters
+    ----------
+    axis : LabelAxis
+        Labels to split.
+    asked : SplitAsked
+        Who gets which.
+    windows : Windows, optional
+        Windows of the loaders that will use the splits: each split must then hold a whole one.
+    reach : float
+        How far those windows reach, in ticks.
+
+    Raises
+    ------
+    RequestError, UnknownNameError
+        If an argument breaks a rule, two splits share a label, or one would be empty.
+    """
+    labels = Labels(axis)
+    named = {name: selection for name, selection in asked.named.items() if selection is not None}
+    fractions = _fractions(asked.fractions, named)
+    if not named and not fractions:
+        raise RequestError(
+            "split must be given labels or fractions, but got neither; write for example train=slice('1979', '2015'), "
+            "val='2016', or fractions=(0.8, 0.1, 0.1)"
+        )
+    splits = Splits.of(axis, {name: labels.positions(chosen, name) for name, chosen in named.items()})
+    gap = _ticks(axis, "gap", asked.gap, least=0)
+    if fractions:
+        splits = splits.dealt(fractions, *_pieces(splits, asked, fractions, gap, reach))
+    elif asked.by != "time" or asked.block is not None:
+        raise RequestError(
+            "by= and block= must be given with fractions=, but got none; give fractions=, or leave them out"
+        )
+    found = splits.apart(gap)
+    _check_not_empty(splits, found, asked, windows)
+    return found
+
+
+def _fractions(given: Fractions | None, named: Mapping[str, Any]) -> dict[str, float]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        given = tuple(given)
+        if len(given) > len(USUAL_NAMES):
+            raise RequestError(
+                f"fractions must be at most 3 numbers, for {', '.join(USUAL_NAMES)}, but got {len(given)}; name others, as in "
+                "fractions={'tune': 0.1, ...}"
+            )
+        given = dict(zip(USUAL_NAMES, given, strict=False))
+    found = {str(name): float(value) for name, value in given.items()}
+    twice = [name for name in found if name in named]
+    if twice:
+        raise RequestError(f"split {twice[0]!r} must be given once, but got labels and a fraction; drop one")
+    if not found or not all(value > 0 for value in found.values()) or sum(found.values()) > 1 + 1e-9:
+        raise RequestError(
+            f"fractions must be above 0 and sum up to 1 at most, but got {found} (sum {sum(found.values()):g}); they are "
+            "shares of the labels that no other split names"
+        )
+    return found
+
+
+def _pieces(
+    splits: Splits, asked: SplitAsked, fractions: Mapping[str, float], gap: float, reach: float
+) -> tuple[IntArray, int | None]:
+    """Bounds of what is dealt out, and the seed that permutes it."""
+    axis = splits.axis
+    free = np.sort(axis.ticks[splits.owner < 0])
+    if asked.by == "time":
+        if asked.block is not None:
+            raise RequestError(
+                f"block must be given with by='block', but got block={asked.block!r} and by='time'; add by='block'"
+            )
+        return np.arange(len(free) + 1, dtype=np.int64), None
+    if asked.by != "block":
+        raise RequestError(f"by must be 'time' or 'block', but got {asked.by!r}; give one of them")
+    if isinstance(asked.seed, bool) or not isinstance(asked.seed, int | np.integer) or asked.seed < 0:
+        raise RequestError(f"seed must be a whole number of at least 0, but got {asked.seed!r}; give one")
+    seed = int(asked.seed)
+    if asked.block is None:
+        step = abs(modal_step(axis.ticks)) or 1
+        lost = int(np.ceil(2 * gap / step) + np.ceil(reach / step))
+        return even_blocks(len(free), usual_block(len(free), list(fractions.values()), lost)), seed
+    if isinstance(asked.block, int | np.integer) and not isinstance(asked.block, bool | np.timedelta64):
+        if asked.block < 1:
+            raise RequestError(
+                f"block must be at least 1 label, but got {asked.block}; give a number of labels or a duration"
+            )
+        return even_blocks(len(free), int(asked.block)), seed
+    return span_blocks(free, max(1, _ticks(axis, "block", asked.block, least=1))), seed
+
+
+def _ticks(axis: LabelAxis, thing: str, given: Any, least: int) -> float:
+    """A span along the axis in ticks; what is finer than a tick is left away."""
+    plain = isinstance(given, int | float | np.integer | np.floating) and not isinstance(given, bool | np.timedelta64)
+    if plain and given == least == 0:
+        return 0
+    rule = {"time": "a duration such as '10D'", "number": "a difference of labels"}.get(
+        axis.kind, "a whole number of steps"
+    )
+    try:
+        if axis.kind == "text":
+            if not plain or given != int(given):
+                raise RequestError("labels are text")
+            ticks = float(given)
+        else:
+            step = offset(axis, given)
+            ticks = step.value.astype(np.int64).item() // axis.tick_ns if axis.kind == "time" else step.value
+    except RequestError as error:
+        raise RequestError(f"{thing} along {axis.dim!r} must be {rule}, but got {given!r}; write it so") from error
+    if ticks < least:
+        raise RequestError(f"{thing} along {axis.dim!r} must not be less than {least}, but got {given!r}; give {rule}")
+    return ticks
+
+
+def _check_not_empty(before: Splits, after: Splits, asked: SplitAsked, windows: Windows | None) -> None:
+    labels = after.counts()
+    for name, count in labels.items():
+        if not count:
+            had = before.counts()[name]
+            raise RequestError(
+                f"split {name!r} must hold at least one label, but the gap of {asked.gap!r} takes all of its {had} "
+                f"({', '.join(f'{n} {c}' for n, c in labels.items())} are left); shorten gap=, or lengthen "
+                f"{'block=' if asked.by == 'block' else 'the split'}"
+            )
+        if windows is None:
+            continue
+        member = after.owner == after.names.index(name)
+        complete = np.flatnonzero(windows.complete & member)
+        if not window_within(member, windows.partners[complete]).any():
+            raise RequestError(
+                f"split {name!r} must hold at least one whole window, but none fits into its {count} labels; lengthen it, "
+                "or ask for shorter leads"
+            )
+
+
+# -- from a manifest to anchors ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chosen:
+    """The anchors that a manifest allows.
+
+    Attributes
+    ----------
+    masks : tuple of bool array
+        Allowed labels of every sample dimension.
+    place : int
+        The sample dimension that is split, -1 where none is.
+    reason : str
+        Why the others are dropped.
+    """
+
+    masks: tuple[npt.NDArray[np.bool_], ...]
+    place: int
+    reason: str
+
+    def within(self, lead_axis: int, partners: IntArray) -> npt.NDArray[np.bool_]:
+        """Per anchor, whether no label of its window is outside the split."""
+        if self.place != lead_axis:
+            return np.ones(len(partners), np.bool_)
+        return window_within(self.masks[lead_axis], partners)
+
+
+def chosen_by(manifest: Manifest | None, split: str | None, axes: Sequence[LabelAxis]) -> Chosen | None:
+    """The anchors that the arguments ``manifest=`` and ``split=`` allow; None without a manifest.
+
+    Raises
+    ------
+    RequestError
+        If the manifest was made on other labels, or has no such split.
+    """
+    if manifest is None:
+        if split is not None:
+            raise RequestError(
+                f"split={split!r} must be given with manifest=, but got none; make one with ds.insitu.split(...)"
+            )
+        return None
+    if not isinstance(manifest, Manifest):
+        raise RequestError(
+            f"manifest must be a Manifest, but got {type(manifest).__name__}; read it with insitu_xr.Manifest.from_json"
+        )
+    masks = [np.ones(len(axis), np.bool_) for axis in axes]
+    dims = [axis.dim for axis in axes]
+    if split is None:
+        manifest.check_axes(axes)
+        for mask, positions in zip(masks, manifest.anchors(), strict=True):
+            mask[:] = False
+            mask[positions] = True
+        return Chosen(tuple(masks), -1, "not in the manifest")
+    positions = manifest.split_positions(split)
+    dim = manifest.axes[0]["dim"]
+    if dim not in dims:
+        raise RequestError(
+            f"manifest must be made on a sample dimension, but got one for {dim!r} where samples are drawn along {dims}; "
+            "split again, or give sample_dim="
+        )
+    place = dims.index(dim)
+    manifest.check_axes([axes[place]])
+    masks[place] = np.zeros(len(axes[place]), np.bool_)
+    masks[place][positions] = True
+    return Chosen(tuple(masks), place, f"outside the split {split!r}")
