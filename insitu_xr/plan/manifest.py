@@ -9,54 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from insitu_xr.errors import RequestError, UnknownNameError
 from insitu_xr.geometry.grid import IntArray
 from insitu_xr.geometry.times import LabelAxis
+from insitu_xr.plan.ranges import Ranges, as_ranges, from_ranges, to_ranges
 from insitu_xr.plan.request import Request
 from insitu_xr.plan.split import Splits
 
 FORMAT = 1
 
 _DAY_NS = 86_400_000_000_000
-
-Ranges = tuple[tuple[int, int, int], ...]
-
-
-def to_ranges(positions: npt.NDArray[Any]) -> Ranges:
-    """Positions as (start, stop, step) ranges, in order.
-
-    Examples
-    --------
-    >>> to_ranges(np.array([0, 1, 2, 5, 7, 9]))
-    ((0, 3, 1), (5, 11, 2))
-    """
-    ranges: list[tuple[int, int, int]] = []
-    start, n = 0, len(positions)
-    steps = np.diff(positions)
-    breaks = np.append(np.flatnonzero(np.diff(steps) != 0) + 1, n - 1) if n > 1 else np.array([0])
-    while start < n:
-        step = int(steps[start]) if start < n - 1 else 1
-        if step == 0:
-            last, step = start, 1
-        else:
-            last = int(breaks[np.searchsorted(breaks, start + 1)]) if start < n - 1 else start
-        first = int(positions[start])
-        ranges.append((first, first + step * (last - start + 1), step))
-        start = last + 1
-    return tuple(ranges)
-
-
-def from_ranges(ranges: Sequence[Sequence[int]]) -> IntArray:
-    """Positions of ranges.
-
-    Examples
-    --------
-    >>> from_ranges([(0, 3, 1), (5, 11, 2)]).tolist()
-    [0, 1, 2, 5, 7, 9]
-    """
-    return np.concatenate([np.empty(0, np.int64), *[np.arange(*r, dtype=np.int64) for r in ranges]])
 
 
 def describe_axis(axis: LabelAxis) -> dict[str, Any]:
@@ -167,8 +130,7 @@ class Manifest:
             blocks = f" in {len(ranges)} blocks" if len(ranges) > 1 else ""
             ends = f", {' to '.join(self.spans[name])}" if name in self.spans else ""
             lines.append(f"  {name:<8} {count} labels{blocks}{ends}")
-        for ranges in self.positions:
-            lines.append(f"  {'anchors':<8} {sum(len(range(*r)) for r in ranges)} in {len(ranges)} ranges")
+        lines += [f"  {'anchors':<8} {sum(len(range(*r)) for r in p)} in {len(p)} ranges" for p in self.positions]
         names = ", ".join(dict.fromkeys([*(v["name"] for v in self.variables), *self.source]))
         return "\n".join(["<insitu_xr.Manifest>", *lines, *([f"  {'of':<8} {names}"] if names else [])])
 
@@ -227,9 +189,9 @@ class Manifest:
                 differs = ["labels between the ends"]
             if differs:
                 raise RequestError(
-                    f"manifest must be made on the labels of this dataset, but got one made on {_axis_text(made)}, where "
-                    f"the dataset has {_axis_text(here)}: they differ in {' and '.join(differs)}; make it again on this "
-                    "dataset, or select the labels that it was made on"
+                    f"manifest must be made on the labels of this dataset, but got one made on {_axis_text(made)}, "
+                    f"where the dataset has {_axis_text(here)}: they differ in {' and '.join(differs)}; make it again "
+                    "on this dataset, or select the labels that it was made on"
                 )
 
     def check_source(self, source: Mapping[str, Any]) -> None:
@@ -248,8 +210,8 @@ class Manifest:
                 continue
             raise RequestError(
                 f"manifest must be made on the store of this dataset, but got one in which variable {name!r} is "
-                f"{_source_text(made)}, where the dataset has {_source_text(here)}; make it again on this dataset, or, if "
-                "the same data was moved, give dataclasses.replace(manifest, source={})"
+                f"{_source_text(made)}, where the dataset has {_source_text(here)}; make it again on this dataset, or, "
+                "if the same data was moved, give dataclasses.replace(manifest, source={})"
             )
 
     # -- keeping -------------------------------------------------------------------------------------------------
@@ -277,7 +239,7 @@ class Manifest:
         try:
             content = json.loads(text)
         except ValueError as error:
-            raise RequestError(f"manifest must be JSON, but got text that is not ({error}); write it with to_json") from error
+            raise RequestError(f"manifest must be JSON, but got other text ({error}); write it with to_json") from error
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             got = content.get("format") if isinstance(content, dict) else content
             raise RequestError(
@@ -288,8 +250,8 @@ class Manifest:
                 source=content["source"],
                 axes=tuple(content["axes"]),
                 variables=tuple(content["variables"]),
-                positions=tuple(_ranges(r) for r in content["positions"]),
-                splits={name: _ranges(r) for name, r in content["splits"].items()},
+                positions=tuple(as_ranges(r) for r in content["positions"]),
+                splits={name: as_ranges(r) for name, r in content["splits"].items()},
                 spans=content["spans"],
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -308,7 +270,3 @@ def _axis_text(made: Mapping[str, Any]) -> str:
 def _source_text(made: Mapping[str, Any]) -> str:
     arrays = made["arrays"]
     return " and ".join(arrays) if "count" not in made else f"{made['count']} arrays from {arrays[0]} to {arrays[1]}"
-
-
-def _ranges(content: Sequence[Sequence[int]]) -> Ranges:
-    return tuple((int(a), int(b), int(c)) for a, b, c in content)

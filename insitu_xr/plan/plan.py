@@ -16,7 +16,7 @@ from insitu_xr.plan.arrays import batch_bytes
 from insitu_xr.plan.budget import Budget, divide
 from insitu_xr.plan.channels import Stack
 from insitu_xr.plan.manifest import Manifest
-from insitu_xr.plan.order import Runs, epoch_order, largest_batch, runs_of
+from insitu_xr.plan.order import Runs, epoch_order, is_global, is_redrawn, largest_batch, runs_of
 from insitu_xr.plan.reads import AccessGroup, Uses, access_groups, batch_uses, join_epochs
 from insitu_xr.plan.request import Dropped, Request
 from insitu_xr.plan.schedule import count_reads
@@ -67,18 +67,37 @@ class ReadPlan:
     # -- epochs --------------------------------------------------------------------------------------------------
 
     def order(self, epoch: int) -> IntArray:
-        """Samples in the order in which an epoch draws them."""
-        return epoch_order(self.request, self.runs, epoch)
+        """Samples of this rank in the order in which an epoch draws them."""
+        if epoch not in self._orders:
+            while len(self._orders) > 1:  # an epoch needs its own order and that of the following one
+                self._orders.pop(next(iter(self._orders)), None)
+            self._orders[epoch] = epoch_order(self.request, self.runs, epoch)
+        return self._orders[epoch]
 
-    def uses(self, group: AccessGroup, epoch: int) -> Uses:
-        """Units per batch of an epoch, with next uses that reach into the following one."""
-        here = self._uses_alone(group, epoch)
-        following = self._uses_alone(group, epoch + 1) if self.request.shuffle else here
-        return join_epochs(here, following)
+    @cached_property
+    def _orders(self) -> dict[int, IntArray]:
+        return {}
 
-    def _uses_alone(self, group: AccessGroup, epoch: int) -> Uses:
-        units = group.units(self.request, self.order(epoch))
-        return batch_uses(units, self.request.batch_size, self.request.n_batches, group.n_units)
+    def uses(self, group: AccessGroup, epoch: int, batches: range | None = None, following: range | None = None) -> Uses:
+        """Units per batch of an epoch, with next uses that reach into the following one.
+
+        Parameters
+        ----------
+        batches, following : range, optional
+            The batches of the epoch and of the following one that will be run; all by default. Uses count from the
+            first of them.
+        """
+        every = range(self.n_batches)
+        here = self._uses_alone(group, epoch, every if batches is None else batches)
+        then = every if following is None else following
+        if not is_redrawn(self.request) and batches in (None, then):
+            return join_epochs(here, here)
+        return join_epochs(here, self._uses_alone(group, epoch + 1, then))
+
+    def _uses_alone(self, group: AccessGroup, epoch: int, batches: range) -> Uses:
+        size = self.request.batch_size
+        samples = self.order(epoch)[batches.start * size : batches.stop * size]
+        return batch_uses(group.units(self.request, samples), size, len(batches), group.n_units)
 
     # -- figures -------------------------------------------------------------------------------------------------
 
@@ -103,9 +122,16 @@ class ReadPlan:
         return tuple(self._reads_of(g, n) for g, n in zip(self.groups, self.budget.slots, strict=True))
 
     def _reads_of(self, group: AccessGroup, n_slots: int) -> int:
-        if n_slots >= group.n_units and not self.request.drop_last:
+        if n_slots >= group.n_units and self._touches_all:
             return int(group.cells_per_unit.sum())
         return count_reads(group, self.uses(group, 0), n_slots)
+
+    @property
+    def _touches_all(self) -> bool:
+        """Whether every epoch draws every sample."""
+        request = self.request
+        drawn = request.weights is not None or request.sampler is not None
+        return not (request.drop_last or drawn or request.shard.world_size > 1)
 
     @property
     def reads(self) -> int:
@@ -114,8 +140,10 @@ class ReadPlan:
 
     @cached_property
     def chunks(self) -> int:
-        """Distinct chunks that the request touches."""
-        return sum(int(g.cells_per_unit.sum()) for g in self.groups)
+        """Distinct chunks that the first epoch touches."""
+        if self._touches_all:
+            return sum(int(g.cells_per_unit.sum()) for g in self.groups)
+        return sum(count_reads(g, self.uses(g, 0), g.n_units) for g in self.groups)
 
     @property
     def reread_factor(self) -> float:
@@ -164,9 +192,7 @@ class ReadPlan:
     def _facts(self) -> list[tuple[str, str]]:
         request = self.request
         total = int(np.prod([len(a) for a in request.axes]))
-        order = (
-            f"shuffled in blocks of {self.runs.block} or more, seed {request.seed}" if request.shuffle else "in order"
-        )
+        order = self._order_text()
         facts = [
             ("batches", f"{self.n_batches} of {request.batch_size} samples, {order}"),
             ("anchors", f"{self.anchors_kept} of {total} kept"),
@@ -192,6 +218,21 @@ class ReadPlan:
             ),
         ]
         return facts
+
+    def _order_text(self) -> str:
+        request, shard = self.request, self.request.shard
+        if request.sampler is not None:
+            text = f"drawn by a sampler, seed {request.seed}"
+        elif not request.shuffle:
+            text = "in order"
+        elif is_global(request, self.runs):
+            text = f"shuffled globally, seed {request.seed}"
+        else:
+            text = f"shuffled in blocks of {self.runs.block}, seed {request.seed}"
+        text += ", drawn by weight with replacement" if request.weights is not None else ""
+        if shard.world_size > 1:
+            text += f", rank {shard.rank} of {shard.world_size} ({shard.partial})"
+        return text
 
     def _table(self) -> list[tuple[str, ...]]:
         rows: list[tuple[str, ...]] = [("variable", "group", "dtype", "field", "chunks", "read")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -12,8 +12,12 @@ import numpy.typing as npt
 from insitu_xr.geometry.axes import StoredAxes
 from insitu_xr.geometry.grid import IntArray
 from insitu_xr.geometry.times import LabelAxis, Offset
+from insitu_xr.plan.sharding import Shard
 
 Kind = Literal["stored", "memory", "foreign"]
+
+#: given a generator for the epoch and the number of anchors, the number of the anchor of every draw
+Sampler = Callable[[np.random.Generator, int], npt.NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,12 +93,24 @@ class Request:
     anchors: IntArray
     partners: IntArray
     batch_size: int
-    shuffle: bool = False
+    #: True means "block"
+    shuffle: bool | Literal["block", "global"] = False
     seed: int = 0
     drop_last: bool = False
     layout: Literal["dict", "stacked"] = "dict"
     dropped: tuple[Dropped, ...] = ()
     source: Mapping[str, Any] = field(default_factory=dict)
+    #: samples that are mixed at once, or the decoded bytes of their chunks; by default a few batches and runs
+    shuffle_window: int | None = None
+    shuffle_bytes: int | None = None
+    #: per sample, how often it is drawn relative to others
+    weights: npt.NDArray[np.float64] | None = None
+    #: draws the order itself
+    sampler: Sampler | None = None
+    shard: Shard = field(default_factory=Shard)
+    #: the variable along whose chunks shuffling keeps neighbours together; it need not be one that is read, so that
+    #: loaders of different variables of a dataset draw the same order
+    pivot: VariableSpec | None = None
 
     def __len__(self) -> int:
         """Number of samples in an epoch."""
@@ -102,8 +118,8 @@ class Request:
 
     @property
     def n_batches(self) -> int:
-        """Number of batches in an epoch."""
-        n = len(self.anchors)
+        """Number of batches in an epoch, of one rank."""
+        n = self.shard.size(len(self.anchors))
         return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
 
     def field_shape(self, variable: str) -> tuple[int, ...]:

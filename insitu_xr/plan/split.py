@@ -61,8 +61,9 @@ class Splits:
             if len(taken):
                 first = int(taken.min())
                 raise RequestError(
-                    f"splits must share no label, but {list(chosen)[owner[first]]!r} and {name!r} share {len(taken)} of "
-                    f"{axis.dim!r}, first {axis.show(first)}; a slice includes its end, so end one before the other begins"
+                    f"splits must share no label, but got {len(taken)} of {axis.dim!r} in both "
+                    f"{list(chosen)[owner[first]]!r} and {name!r}, first {axis.show(first)}; a slice includes its end, "
+                    "so end one before the other begins"
                 )
             owner[positions] = number
         return cls(axis, tuple(chosen), owner)
@@ -111,7 +112,7 @@ class Splits:
             got = ", ".join(f"{name} {n}" for name, n in zip(fractions, shares.tolist(), strict=True))
             what = "labels" if seed is None else f"blocks of about {len(free) // max(1, pieces)} labels"
             raise RequestError(
-                f"fractions must give every split something, but of {pieces} {what} they give {got}; raise the smallest "
+                f"fractions must give every split something, but got {got} of {pieces} {what}; raise the smallest "
                 f"fraction{'' if seed is None else ', or give a shorter block='}"
             )
         owner = self.owner.copy()

@@ -11,6 +11,7 @@ import xarray as xr
 
 from insitu_xr.errors import RequestError, UnknownNameError
 from insitu_xr.geometry.times import Lead
+from insitu_xr.plan.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,8 @@ class Asked:
     seed: int = 0
     drop_last: bool = False
     layout: Literal["dict", "stacked"] = "dict"
+    manifest: Manifest | None = None
+    split: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

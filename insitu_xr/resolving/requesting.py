@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import xarray as xr
 
 from insitu_xr.errors import RequestError
@@ -15,6 +16,7 @@ from insitu_xr.geometry.window import KEPT, REASONS, Windows, windows
 from insitu_xr.plan.request import Dropped, Request, Take
 from insitu_xr.resolving.asked import Asked, Group
 from insitu_xr.resolving.sampling import axis_of
+from insitu_xr.resolving.splitting import Chosen, chosen_by
 
 _FIRST_FEW = 3
 
@@ -54,19 +56,19 @@ def resolve_windows(axis: LabelAxis, groups: Sequence[Group]) -> Resolved:
     return Resolved(tuple(offsets), tuple(takes), windows(axis, offsets))
 
 
-def dropped_of(axis: LabelAxis, found: Windows) -> tuple[Dropped, ...]:
-    """Why anchors were dropped: each is counted once, for the first lead that has no partner."""
-    lost = np.flatnonzero(~found.complete)
+def dropped_of(axis: LabelAxis, found: Windows, chosen: npt.NDArray[np.bool_] | None = None) -> tuple[Dropped, ...]:
+    """Why chosen anchors were dropped: each is counted once, for the first lead that has no partner."""
+    lost = np.flatnonzero(~found.complete if chosen is None else chosen & ~found.complete)
     if not len(lost):
         return ()
     status = found.status[lost]
     reason = status[np.arange(len(lost)), (status != KEPT).argmax(axis=1)]
-    dropped = []
-    for code, text in REASONS.items():
-        members = lost[reason == code]
-        if len(members):
-            dropped.append(Dropped(text, len(members), tuple(axis.show(int(k)) for k in members[:_FIRST_FEW])))
-    return tuple(dropped)
+    return tuple(d for code, text in REASONS.items() for d in _dropped(axis, text, lost[reason == code]))
+
+
+def _dropped(axis: LabelAxis, reason: str, members: npt.NDArray[Any]) -> list[Dropped]:
+    shown = tuple(axis.show(int(k)) for k in members[:_FIRST_FEW])
+    return [Dropped(reason, len(members), shown)] if len(members) else []
 
 
 def request_of(
@@ -82,15 +84,18 @@ def request_of(
     axes = tuple(axis_of(ds, d) for d in sample_dims)
     lead_axis = next((k for k, a in enumerate(axes) if a.kind == "time"), 0)
     resolved = resolve_windows(axes[lead_axis], groups)
-    complete = np.flatnonzero(resolved.windows.complete)
-    dropped = dropped_of(axes[lead_axis], resolved.windows)
+    complete, dropped = np.flatnonzero(resolved.windows.complete), dropped_of(axes[lead_axis], resolved.windows)
+    every = [complete if k == lead_axis else np.arange(len(a)) for k, a in enumerate(axes)]
+    limits = chosen_by(asked.manifest, asked.split, axes)
+    if limits is not None:
+        every, dropped = _within(limits, axes, lead_axis, resolved.windows)
+        complete = every[lead_axis]
     if not len(complete):
         names = ", ".join(o.name for o in resolved.offsets)
         raise RequestError(
             f"leads must have a partner for at least one anchor, but got none for ({names}): "
             f"{'; '.join(map(str, dropped))}; the axis offers {describe(axes[lead_axis])}"
         )
-    every = [complete if k == lead_axis else np.arange(len(a)) for k, a in enumerate(axes)]
     mesh = np.stack([m.ravel() for m in np.meshgrid(*every, indexing="ij")], axis=1).astype(np.int64)
     request = Request(
         sample_dims=tuple(sample_dims),
@@ -115,6 +120,18 @@ def request_of(
             "lower it, or keep the last batch"
         )
     return request
+
+
+def _within(
+    limits: Chosen, axes: Sequence[LabelAxis], lead_axis: int, found: Windows
+) -> tuple[list[npt.NDArray[Any]], tuple[Dropped, ...]]:
+    """Positions per sample dimension that a manifest allows, and why the others were dropped."""
+    dropped = [d for a, m in zip(axes, limits.masks, strict=True) for d in _dropped(a, limits.reason, np.flatnonzero(~m))]
+    dropped += dropped_of(axes[lead_axis], found, limits.masks[lead_axis])
+    whole = limits.masks[lead_axis] & found.complete
+    inside = whole & limits.within(lead_axis, found.partners)
+    dropped += _dropped(axes[lead_axis], f"reaching {limits.reason}", np.flatnonzero(whole & ~inside))
+    return [np.flatnonzero(inside if k == lead_axis else m) for k, m in enumerate(limits.masks)], tuple(dropped)
 
 
 def _count(name: str, value: Any, least: int) -> int:

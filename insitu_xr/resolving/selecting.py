@@ -86,8 +86,8 @@ class Labels:
         found = np.flatnonzero(mask) if mask is not None else np.unique(self._labels(chosen, thing))
         if not len(found):
             raise RequestError(
-                f"{thing} must select at least one label, but got {reprlib.repr(selection)}, which selects none; there are "
-                f"{describe(self.axis)}"
+                f"{thing} must select at least one label, but got {reprlib.repr(selection)}, which selects none; there "
+                f"are {describe(self.axis)}"
             )
         return found.astype(np.int64)
 
@@ -112,13 +112,14 @@ class Labels:
         dim, n = self.axis.dim, len(self.axis)
         if values.shape != (n,):
             raise RequestError(
-                f"{thing} must be a mask of shape ({n},) for {dim!r}, but got shape {values.shape}; give one value per label"
+                f"{thing} must be a mask of shape ({n},) for {dim!r}, but got shape {values.shape}; give one value per "
+                "label"
             )
-        if isinstance(selection, xr.DataArray) and dim in selection.coords and self._index is not None:
-            if not selection.indexes[dim].equals(self._in_axis_order()):
-                raise RequestError(
-                    f"{thing} must be a mask with the labels of {dim!r}, but got one with others; select both alike"
-                )
+        own = selection.indexes.get(dim) if isinstance(selection, xr.DataArray) else None
+        if own is not None and self._index is not None and not own.equals(self._in_axis_order()):
+            raise RequestError(
+                f"{thing} must be a mask with the labels of {dim!r}, but got one with others; select both alike"
+            )
 
     def _labels(self, selection: Any, thing: str) -> IntArray:
         if isinstance(selection, str | slice) or np.ndim(selection) == 0:
@@ -160,8 +161,8 @@ class Labels:
             raise self._unknown(selection, thing) from error
         except (TypeError, ValueError) as error:
             raise RequestError(
-                f"{thing} must be written like the labels of {self.axis.dim!r}, but got {selection!r} ({error}); there are "
-                f"{describe(self.axis)}"
+                f"{thing} must be written like the labels of {self.axis.dim!r}, but got {selection!r} ({error}); there "
+                f"are {describe(self.axis)}"
             ) from error
 
     def _sel(self, selection: Any) -> IntArray:

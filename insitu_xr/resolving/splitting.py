@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from insitu_xr.geometry.grid import IntArray
 from insitu_xr.geometry.times import LabelAxis, modal_step, offset
 from insitu_xr.geometry.window import Windows
 from insitu_xr.plan.manifest import Manifest
-from insitu_xr.plan.split import Splits, even_blocks, span_blocks, usual_block, window_within
+from insitu_xr.plan.split import NOBODY, Splits, even_blocks, span_blocks, usual_block, window_within
 from insitu_xr.resolving.selecting import Labels
 
 #: names of a sequence of fractions
@@ -29,7 +29,7 @@ class SplitAsked:
 
     named: Mapping[str, Any]
     fractions: Fractions | None = None
-    by: Literal["time", "block"] = "time"
+    by: str = "time"
     block: Any = None
     gap: Any = 0
     seed: int = 0
@@ -82,8 +82,8 @@ def _fractions(given: Fractions | None, named: Mapping[str, Any]) -> dict[str, f
         given = tuple(given)
         if len(given) > len(USUAL_NAMES):
             raise RequestError(
-                f"fractions must be at most 3 numbers, for {', '.join(USUAL_NAMES)}, but got {len(given)}; name others, as in "
-                "fractions={'tune': 0.1, ...}"
+                f"fractions must be at most 3 numbers, for {', '.join(USUAL_NAMES)}, but got {len(given)}; name the "
+                "splits, as in fractions={'tune': 0.1, ...}"
             )
         given = dict(zip(USUAL_NAMES, given, strict=False))
     found = {str(name): float(value) for name, value in given.items()}
@@ -92,7 +92,7 @@ def _fractions(given: Fractions | None, named: Mapping[str, Any]) -> dict[str, f
         raise RequestError(f"split {twice[0]!r} must be given once, but got labels and a fraction; drop one")
     if not found or not all(value > 0 for value in found.values()) or sum(found.values()) > 1 + 1e-9:
         raise RequestError(
-            f"fractions must be above 0 and sum up to 1 at most, but got {found} (sum {sum(found.values()):g}); they are "
+            f"fractions must be above 0 and sum up to 1 at most, but got {found} (sum {sum(found.values()):g}); give "
             "shares of the labels that no other split names"
         )
     return found
@@ -103,7 +103,12 @@ def _pieces(
 ) -> tuple[IntArray, int | None]:
     """Bounds of what is dealt out, and the seed that permutes it."""
     axis = splits.axis
-    free = np.sort(axis.ticks[splits.owner < 0])
+    free = np.sort(axis.ticks[splits.owner == NOBODY])
+    if not len(free):
+        raise RequestError(
+            f"fractions must have labels of {axis.dim!r} to share, but got none that no other split names; shorten "
+            "those"
+        )
     if asked.by == "time":
         if asked.block is not None:
             raise RequestError(
@@ -167,8 +172,8 @@ def _check_not_empty(before: Splits, after: Splits, asked: SplitAsked, windows: 
         complete = np.flatnonzero(windows.complete & member)
         if not window_within(member, windows.partners[complete]).any():
             raise RequestError(
-                f"split {name!r} must hold at least one whole window, but none fits into its {count} labels; lengthen it, "
-                "or ask for shorter leads"
+                f"split {name!r} must hold at least one whole window, but got {count} labels that hold none; lengthen "
+                "it, or ask for shorter leads"
             )
 
 
@@ -230,8 +235,8 @@ def chosen_by(manifest: Manifest | None, split: str | None, axes: Sequence[Label
     dim = manifest.axes[0]["dim"]
     if dim not in dims:
         raise RequestError(
-            f"manifest must be made on a sample dimension, but got one for {dim!r} where samples are drawn along {dims}; "
-            "split again, or give sample_dim="
+            f"manifest must be made on a sample dimension ({dims}), but got one made on {dim!r}; split again, or give "
+            "sample_dim="
         )
     place = dims.index(dim)
     manifest.check_axes([axes[place]])

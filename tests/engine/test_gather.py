@@ -32,19 +32,12 @@ class World:
         self.values = {s.name: random.random(s.shape, np.float32) for s in specs}
         stacks = None
         if layout == "stacked":
-            dims = {"level": LEVELS["level"]}
-            renamed = {n: self._named(s) for n, s in self.request.variables.items()}
-            self.request = replace(self.request, variables=renamed)
-            stacks = stacks_of(self.request, dims.keys(), dims)
+            stacks = stacks_of(self.request, LEVELS.keys(), LEVELS)
         self.stores = [SlotStore(g, g.n_units) for g in access_groups(self.request)]
         for store in self.stores:
             self._fill(store)
         memory = {n: v for n, v in self.values.items() if n.endswith("memory")}
         self.gatherer = Gatherer(self.request, self.stores, memory, stacks)
-
-    @staticmethod
-    def _named(spec: Any) -> Any:
-        return spec
 
     def _fill(self, store: SlotStore) -> None:
         for layout in store.group.layouts:
@@ -115,8 +108,6 @@ def test_one_array_of_channels(leads: list[int] | None) -> None:
     assert stack is not None
     channels = []
     for name in ("a", "z", "a_memory", "z_memory"):
-        if name.startswith("s"):
-            continue
         for lead in range(len(leads or [0])):
             field = world.expected(name, SAMPLES)[:, lead]
             channels += [field] if field.ndim == 3 else [field[..., k] for k in range(field.shape[-1])]

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from insitu_xr.errors import RequestError
 from insitu_xr.geometry.times import label_axis
-from insitu_xr.plan.manifest import Manifest, describe_axis, from_ranges, to_ranges
+from insitu_xr.plan.manifest import Manifest, describe_axis
+from insitu_xr.plan.ranges import from_ranges, to_ranges
 from tests.plan.requests import request, variable
 
 runs = st.tuples(st.integers(0, 50), st.integers(-4, 4), st.integers(1, 5)).map(
