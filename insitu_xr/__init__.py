@@ -12,9 +12,10 @@ from insitu_xr.loader import Loader
 from insitu_xr.opening import open_dataset
 from insitu_xr.plan.manifest import Manifest
 from insitu_xr.plan.plan import ReadPlan
+from insitu_xr.plan.quality import shuffle_quality
 
 __version__ = "0.1.0"
 
-__all__ = ["Batch", "InsituError", "Loader", "Manifest", "ReadPlan", "__version__", "open_dataset"]
+__all__ = ["Batch", "InsituError", "Loader", "Manifest", "ReadPlan", "__version__", "open_dataset", "shuffle_quality"]
 
 register()

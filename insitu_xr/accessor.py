@@ -5,16 +5,20 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Concatenate, Literal
 
+import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from insitu_xr.building import Built, build, make_loader
+from insitu_xr.building import Built, build, make_loader, make_splits
 from insitu_xr.geometry.times import Lead
 from insitu_xr.loader import Loader
+from insitu_xr.plan.manifest import Manifest
 from insitu_xr.plan.plan import ReadPlan
-from insitu_xr.resolving import Asked
+from insitu_xr.resolving import Asked, Drawing, SplitAsked
+from insitu_xr.resolving.regions import region
 
 
 def _arguments_of[**P, R](
@@ -43,10 +47,23 @@ def _build(
     targets: Mapping[str, Any] | None = None,
     statics: Sequence[str] | str = (),
     sample_dim: Hashable | Sequence[Hashable] | None = None,
+    anchors: Any = None,
+    every: Lead | None = None,
+    at: str | Sequence[str] | None = None,
+    exclude: Any = None,
+    time_tolerance: Lead | None = None,
+    manifest: Manifest | None = None,
+    split: str | None = None,
     batch_size: int = 32,
-    shuffle: bool = False,
+    shuffle: bool | Literal["block", "global"] = False,
+    shuffle_window: int | str | None = None,
+    weights: xr.DataArray | npt.ArrayLike | None = None,
+    sampler: Callable[[np.random.Generator, int], npt.NDArray[np.int64]] | None = None,
     seed: int = 0,
     drop_last: bool = False,
+    rank: int = 0,
+    world_size: int = 1,
+    partial: Literal["drop", "pad"] = "drop",
     memory: int | str | None = None,
     layout: Literal["dict", "stacked"] = "dict",
     dtype: npt.DTypeLike | None = None,
@@ -57,6 +74,9 @@ def _build(
     if only is not None and variables is None and inputs is None and targets is None:
         variables = [only]
     asked = Asked(variables, leads, inputs, targets, statics, sample_dim, batch_size, shuffle, seed, drop_last, layout)
+    drawing = Drawing(shuffle_window, weights, sampler, rank, world_size, partial)
+    asked = replace(asked, manifest=manifest, split=split, drawing=drawing)
+    asked = replace(asked, anchors=anchors, every=every, at=at, exclude=exclude, time_tolerance=time_tolerance)
     return build(ds, asked, memory=memory, dtype=dtype, progress=progress, computed=computed)
 
 
@@ -95,14 +115,45 @@ class DatasetAccessor:
             Variables without the sample dimension; read once.
         sample_dim : str or tuple of str, optional
             What to draw along; the time-like dimension by default. A tuple draws over the product.
+        anchors : selection, or dict of dimension to selection, optional
+            Which labels are anchors: a slice or labels as ``ds.sel`` understands them, a boolean mask, or a callable
+            that is given the index of the labels, such as ``lambda t: t.month.isin([6, 7, 8])``. All by default.
+        every : duration, optional
+            Keep anchors that lie a multiple of it after the first one.
+        at : str or sequence of str, optional
+            Keep anchors at these times of day, such as ``["00:00", "12:00"]``.
+        exclude : selection or sequence of them, optional
+            Labels that no window may touch.
+        time_tolerance : duration, optional
+            Take the nearest label within it as partner, for labels that are not exact. Exact labels by default.
+        manifest : Manifest, optional
+            What :meth:`split` made, or ``plan.manifest``. Refused if the labels or the stores are not those it was
+            made on.
+        split : str, optional
+            Name of one of its splits: an anchor is drawn if every label of its window belongs to it.
         batch_size : int
             Samples in a batch.
-        shuffle : bool
-            Permute blocks of neighbouring chunks, and the samples in each; the same for the same seed and epoch.
+        shuffle : {False, True, "block", "global"}
+            "block" (or True) permutes runs of neighbouring chunks and then the samples within blocks of a few runs;
+            "global" permutes all samples, which may read chunks several times. The same for the same seed and epoch.
+        shuffle_window : int or str, optional
+            Samples that a block mixes, or the decoded bytes of its chunks, such as ``"512MiB"``; by default at least
+            four batches and two runs.
+        weights : array or DataArray, optional
+            One number per label of the sample dimension: how often it is drawn, relative to others. An epoch then
+            draws as many samples as there are anchors, with replacement. A DataArray is aligned by label.
+        sampler : callable, optional
+            Draws the order itself: ``sampler(rng, n)`` gives n numbers of anchors, each from 0 to n - 1 (in the order
+            of their labels); ``rng`` is a numpy Generator that depends on the seed and the epoch alone.
         seed : int
             Seed of the order.
         drop_last : bool
             Leave out a last batch that is not full.
+        rank, world_size : int
+            Take the rank-th of ``world_size`` disjoint parts of every epoch, all with the same number of steps.
+        partial : {"drop", "pad"}
+            Where the anchors cannot be divided equally: leave the last ones of the order out, or repeat some from its
+            start and flag them in ``batch.padded``.
         memory : int or str, optional
             Ceiling of what the engine holds, such as ``"4GiB"``. By default 1 GiB, or what one batch needs.
         layout : {"dict", "stacked"}
@@ -152,6 +203,108 @@ class DatasetAccessor:
             If an argument breaks a rule.
         """
         return built.plan
+
+    def split(
+        self,
+        train: Any = None,
+        val: Any = None,
+        test: Any = None,
+        *,
+        fractions: Sequence[float] | Mapping[str, float] | None = None,
+        by: Literal["time", "block"] = "time",
+        block: Any = None,
+        gap: Any = 0,
+        seed: int = 0,
+        variables: Sequence[str] | str | None = None,
+        leads: Sequence[Lead] | Lead | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        targets: Mapping[str, Any] | None = None,
+        sample_dim: Hashable | Sequence[Hashable] | None = None,
+        **named: Any,
+    ) -> Manifest:
+        """Name splits of the labels, of which no two share one; reads no data.
+
+        Exact to the label, whatever the chunks. A loader with ``manifest=`` and ``split=`` draws the anchors whose
+        whole window lies in its split, so that no input or target is used by two splits.
+
+        Parameters
+        ----------
+        train, val, test, **named : slice, label, list of both, boolean mask, or callable, optional
+            Labels of a split, as in ``ds.sel``: ``slice("1979", "2015")`` includes both years, ``"2018"`` is the year.
+            A callable gets the index of the labels. Any other name will do as well.
+        fractions : sequence of up to three numbers, or dict of name to number, optional
+            Shares of the labels that no other split names, in order; of train, val and test for a sequence.
+        by : {"time", "block"}
+            How fractions are dealt out: each as one stretch in the order of labels, or in blocks drawn by ``seed``.
+        block : int or duration, optional
+            Length of a block: a number of labels, or a duration. By default a tenth of the smallest share, or longer
+            where the gap or the leads take much of it.
+        gap : duration, or number of steps where there are no labels
+            Labels within this distance of a label of another split belong to none.
+        seed : int
+            Seed of the blocks.
+        variables, leads, inputs, targets, sample_dim
+            As for :meth:`loader`. With leads, every split is checked to hold a whole window.
+
+        Returns
+        -------
+        Manifest
+            Small, and kept as JSON.
+
+        Raises
+        ------
+        InsituError
+            If splits share a label, or one is empty, or an argument breaks a rule.
+
+        Examples
+        --------
+        >>> import numpy as np, pandas as pd, xarray as xr, insitu_xr
+        >>> ds = xr.Dataset({"t2m": ("time", np.zeros(366, "f4"))}, {"time": pd.date_range("2000-01-01", periods=366)})
+        >>> manifest = ds.insitu.split(train=slice("2000-01", "2000-10"), val=slice("2000-11", "2000-12"), gap="10D")
+        >>> manifest
+        <insitu_xr.Manifest>
+          axis     366 labels of 'time' from 2000-01-01 to 2000-12-31
+          train    295 labels, 2000-01-01 to 2000-10-21
+          val      51 labels, 2000-11-11 to 2000-12-31
+          of       t2m
+        >>> ds.insitu.plan(leads=["0D", "5D"], variables=["t2m"], manifest=manifest, split="val").anchors_kept
+        46
+        """
+        ds, only = self._dataset()
+        if only is not None and variables is None and inputs is None and targets is None:
+            variables = [only]
+        asked = Asked(variables, leads, inputs, targets, sample_dim=sample_dim)
+        selections = {"train": train, "val": val, "test": test, **named}
+        return make_splits(ds, asked, SplitAsked(selections, fractions, by, block, gap, seed))
+
+    def region(self, *, wrap: bool = False, **bounds: slice) -> xr.Dataset:
+        """Select a region by label, lazily; see :func:`insitu_xr.resolving.regions.region`.
+
+        Parameters
+        ----------
+        wrap : bool
+            Take longitudes as a circle: ``slice(350, 10)`` goes east across the seam.
+        **bounds : slice
+            Per dimension ``slice(first, last)``, inclusive, in either order.
+
+        Returns
+        -------
+        xarray.Dataset
+
+        Raises
+        ------
+        InsituError
+            If nothing lies within the bounds.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, insitu_xr
+        >>> ds = xr.Dataset({"a": (("lat", "lon"), np.zeros((3, 4)))},
+        ...                 {"lat": [60.0, 0.0, -60.0], "lon": [0.0, 90.0, 180.0, 270.0]})
+        >>> dict(ds.insitu.region(lat=slice(0, 90), lon=slice(270, 0), wrap=True).sizes)
+        {'lat': 2, 'lon': 2}
+        """
+        return region(self._ds, bounds, wrap=wrap)
 
 
 class DataArrayAccessor(DatasetAccessor):

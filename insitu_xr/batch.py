@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -32,15 +32,62 @@ class BatchContext:
     stacks: Mapping[str, Stack] | None
 
     @cached_property
+    def _names(self) -> list[str]:
+        return [*dict.fromkeys(t.variable for t in self.request.takes), *self.request.statics]
+
+    @cached_property
+    def outline(self) -> xr.Dataset:
+        """The dataset without data variables; coordinates that are stored stay so."""
+        return self.dataset[self._names].coords.to_dataset().assign_attrs(self.dataset.attrs)
+
+    @cached_property
+    def attrs(self) -> dict[str, dict[Any, Any]]:
+        """Attributes of every variable."""
+        return {name: dict(self.dataset[name].attrs) for name in self._names}
+
+    @cached_property
     def coords(self) -> xr.Dataset:
         """All coordinates, in memory; read once, when a batch is first asked for them."""
-        names = [*dict.fromkeys(t.variable for t in self.request.takes), *self.request.statics]
-        return self.dataset[names].coords.to_dataset().copy(deep=False).load()
+        return self.outline.drop_attrs(deep=False).copy(deep=False).load()
 
     @cached_property
     def lead_dim(self) -> str:
         """Name of the lead dimension in ``Batch.to_xarray``."""
         return "lead_time" if "lead_time" not in self.dataset.dims else "lead"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What batches need, without data variables, which may be large or lie in memory."""
+        names = ("request", "stacks", "outline", "attrs", "lead_dim")
+        return {"dataset": None, **{name: getattr(self, name) for name in names}}
+
+    def narrow(self, samples: IntArray) -> BatchContext:
+        """The context of some samples alone, in their order and without the rest of the axes: small to send."""
+        request = self.request
+        anchors, partners = request.anchors[samples].copy(), request.partners[samples]
+        axes, kept = list(request.axes), {}
+        for k, axis in enumerate(axes):
+            wanted = [anchors[:, k], partners.ravel()] if k == request.lead_axis else [anchors[:, k]]
+            places = np.unique(np.concatenate(wanted))
+            anchors[:, k] = np.searchsorted(places, anchors[:, k])
+            partners = np.searchsorted(places, partners) if k == request.lead_axis else partners
+            axes[k] = replace(axis, labels=axis.labels[places], ticks=axis.ticks[places])
+            kept[axis.dim] = places
+        variables = {name: replace(spec, segments=()) for name, spec in request.variables.items()}
+        small = object.__new__(BatchContext)
+        small.__dict__.update(self.__getstate__())
+        small.outline = self.coords.isel(kept, missing_dims="ignore").assign_attrs(self.outline.attrs)
+        small.request = replace(
+            request,
+            axes=tuple(axes),
+            anchors=anchors,
+            partners=partners,
+            variables=variables,
+            source={},
+            weights=None,
+            sampler=None,
+            pivot=None,
+        )
+        return small
 
 
 class Batch:
@@ -53,6 +100,8 @@ class Batch:
     positions : array of int64
         Position of each sample's anchor along the sample dimension, shape (batch,); with several sample dimensions
         (batch, dimensions).
+    padded : array of bool
+        Samples that repeat some from the start of the epoch, so that all ranks have equally many, shape (batch,).
 
     Examples
     --------
@@ -63,10 +112,24 @@ class Batch:
     ((2, 2, 2), [0, 1], [[0, 1], [1, 2]])
     """
 
-    def __init__(self, context: BatchContext, samples: IntArray, arrays: dict[Key, npt.NDArray[Any]]) -> None:
+    def __init__(
+        self,
+        context: BatchContext,
+        samples: IntArray,
+        arrays: dict[Key, npt.NDArray[Any]],
+        padded: npt.NDArray[np.bool_] | None = None,
+        positions: IntArray | None = None,
+    ) -> None:
         self._context, self._samples, self._arrays = context, samples, arrays
+        self.padded = np.zeros(len(samples), bool) if padded is None else padded
         anchors = context.request.anchors[samples]
-        self.positions: IntArray = anchors[:, 0] if anchors.shape[1] == 1 else anchors
+        #: positions along the axes of the context, which hold a part of the dataset's where the batch was sent
+        self._places: IntArray = anchors[:, 0] if anchors.shape[1] == 1 else anchors
+        self.positions: IntArray = self._places if positions is None else positions
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        arguments = (np.arange(len(self)), self._arrays, self.padded, self.positions)
+        return Batch, (self._context.narrow(self._samples), *arguments)
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -190,11 +253,11 @@ class Batch:
         request, every = self._context.request, self._context.coords
         if len(request.sample_dims) == 1:
             # A dimension without a coordinate is in none of them.
-            return every.isel({request.sample_dims[0]: self.positions}, missing_dims="ignore")
+            return every.isel({request.sample_dims[0]: self._places}, missing_dims="ignore")
         import xarray as xr
 
         chosen = {
-            dim: xr.DataArray(self.positions[:, k], dims="sample")
+            dim: xr.DataArray(self._places[:, k], dims="sample")
             for k, dim in enumerate(request.sample_dims)
             if dim in every.dims
         }
@@ -231,10 +294,10 @@ class Batch:
         arrays = {t.variable: self._variable(t, self._arrays[t.group, t.variable]) for t in takes}
         for name in self._context.request.statics:
             spec = self._context.request.variables[name]
-            arrays[name] = xr.Variable(spec.dims, self._arrays["statics", name], self._context.dataset[name].attrs)
+            arrays[name] = xr.Variable(spec.dims, self._arrays["statics", name], self._context.attrs[name])
         keep = [n for n, c in coords.variables.items() if any(set(c.dims) <= set(a.dims) for a in arrays.values())]
         dataset = coords[keep].assign(arrays)
-        dataset.attrs = dict(self._context.dataset.attrs)
+        dataset.attrs = dict(self._context.outline.attrs)
         return self._with_leads(dataset, takes[0]) if takes[0].windowed else dataset
 
     def _sample_dim(self) -> str:
@@ -246,7 +309,7 @@ class Batch:
 
         request = self._context.request
         dims = request.variables[take.variable].dims
-        attrs = self._context.dataset[take.variable].attrs
+        attrs = self._context.attrs[take.variable]
         sample = self._sample_dim()
         field = [d for d in dims if d not in request.sample_dims]
         if take.windowed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -14,25 +14,30 @@ import xarray as xr
 from insitu_xr.batch import BatchContext
 from insitu_xr.engine.decode import Part
 from insitu_xr.engine.fetch import BlockSource, ZarrSource
-from insitu_xr.errors import DtypeError, RequestError
+from insitu_xr.errors import DtypeError, InsituError, RequestError
 from insitu_xr.geometry.axes import StoredAxes
 from insitu_xr.geometry.grid import AxisGrid
 from insitu_xr.limits import Limits, parse_bytes
 from insitu_xr.loader import Loader, Materials
 from insitu_xr.plan.channels import stacks_of
+from insitu_xr.plan.manifest import Manifest
 from insitu_xr.plan.plan import ReadPlan
 from insitu_xr.plan.request import VariableSpec
 from insitu_xr.resolving import (
     Asked,
+    SplitAsked,
     channel_dims_of,
     check_not_empty,
     groups_of,
     names_of,
+    pivot_of,
     request_of,
     sample_dims_of,
+    splits_of,
 )
 from insitu_xr.tracing import TracedVariable, trace
 from insitu_xr.tracing.foreign import hinted_chunks, reader
+from insitu_xr.tracing.identity import identity
 from insitu_xr.verifying import verify
 
 #: a block that is read through xarray holds about this much where nothing hints at chunks
@@ -78,6 +83,10 @@ def build(
         variables={spec.name: spec for spec, _, _, _ in built},
         source={spec.name: where for spec, _, _, where in built},
     )
+    if asked.manifest is not None:
+        asked.manifest.check_source(request.source)
+    if request.shuffle == "block":
+        request = replace(request, pivot=pivot_of(ds, sample_dims, _tracer(ds, sample_dims, limits, request.variables)))
     stacks = None
     if asked.layout == "stacked":
         channels = channel_dims_of(ds, names, sample_dims)
@@ -93,10 +102,43 @@ def build(
     return Built(own, plan, materials, BatchContext(request, own, stacks), limits, progress)
 
 
+def make_splits(ds: xr.Dataset, asked: Asked, wanted: SplitAsked) -> Manifest:
+    """Split the labels of a dataset, and note the stores that they belong to; reads no data."""
+    splits, names = splits_of(ds, asked, wanted)
+    source = {name: where for name in names if (where := _identity(ds[name])) is not None}
+    return Manifest.of_splits(splits, source)
+
+
+def _identity(array: xr.DataArray) -> dict[str, Any] | None:
+    # Tracing would load dates and the like to memory, and what cannot be traced has no place that could be named.
+    if array.dtype.kind not in "biufcSU":
+        return None
+    try:
+        return identity(trace(array))
+    except InsituError:
+        return None
+
+
 def make_loader(built: Built) -> Loader:
     """A loader, after one small block of every variable was read both ways and compared."""
     verify(built.dataset, built.plan, built.materials)
     return Loader(built.plan, built.materials, built.context, built.limits, progress=built.progress)
+
+
+def _tracer(
+    ds: xr.Dataset, sample_dims: tuple[str, ...], limits: Limits, known: Mapping[str, VariableSpec]
+) -> Callable[[str], VariableSpec | None]:
+    """Traces a variable that need not be one that is read; None where it cannot be read in place."""
+
+    def spec_of(name: str) -> VariableSpec | None:
+        if name in known:
+            return known[name]
+        try:
+            return _variable(ds[name], sample_dims, "raise", None, limits)[0]
+        except InsituError:
+            return None
+
+    return spec_of
 
 
 def _check_statics(ds: xr.Dataset, statics: tuple[str, ...], sample_dims: tuple[str, ...], names: list[str]) -> None:
@@ -185,8 +227,7 @@ def _stored(
         note=traced.note,
     )
     parts = tuple(Part(source, s.functions) for source, s in zip(sources, traced.segments, strict=True))
-    where = {"kind": "stored", "arrays": [str(s.array.store_path) for s in traced.segments]}
-    return spec, parts, traced, where
+    return spec, parts, traced, identity(traced)
 
 
 def _foreign(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,17 +14,24 @@ import numpy as np
 import numpy.typing as npt
 
 from insitu_xr.batch import Batch, BatchContext
+from insitu_xr.engine._zarr import memory_of
 from insitu_xr.engine.decode import Part, VariableReader
 from insitu_xr.engine.events import Meter, Statistics
-from insitu_xr.engine.executor import Executor, Machine
+from insitu_xr.engine.executor import Executor, Machine, Ready
+from insitu_xr.engine.fetch import ZarrSource
 from insitu_xr.engine.gather import Gatherer
 from insitu_xr.engine.slots import Ledger, SlotStore
-from insitu_xr.errors import ClosedError, RequestError, UnknownNameError
-from insitu_xr.limits import Limits
+from insitu_xr.epoch import Epoch, progress_bar
+from insitu_xr.errors import ClosedError, RequestError, UnknownNameError, UnsupportedSourceError
+from insitu_xr.limits import MIB, Limits, format_bytes
+from insitu_xr.pickling import dumps, loads
 from insitu_xr.plan.plan import ReadPlan
 from insitu_xr.plan.schedule import Residency
+from insitu_xr.resuming import position_of, state_of
 
 ADAPTERS = "insitu_xr.adapters"
+#: a MemoryStore that holds more is not pickled: every worker would get a copy
+MEMORY_STORE_BYTES = 64 * MIB
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +74,10 @@ class Loader:
         self._meter, self._ledger = Meter(), Ledger(plan.budget.ceiling)
         self._machine: Machine | None = None
         self._epoch = 0
+        #: the batches of every epoch that this loader delivers, and how many of the next epoch's to leave out
+        self._batches, self._skip = range(plan.n_batches), 0
+        #: epoch and number of batches that the consumer has
+        self._consumed = (0, 0)
         self._running: weakref.ref[Epoch] | None = None
         self._closed = False
         self._process = os.getpid()
@@ -76,7 +88,7 @@ class Loader:
 
     def __len__(self) -> int:
         """Number of batches in an epoch."""
-        return self.plan.n_batches
+        return len(self._batches)
 
     @property
     def stats(self) -> Statistics:
@@ -86,6 +98,8 @@ class Loader:
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next epoch, which its order depends on.
 
+        A loader that resumes in the midst of that very epoch still does.
+
         Raises
         ------
         RequestError
@@ -93,7 +107,92 @@ class Loader:
         """
         if epoch < 0:
             raise RequestError(f"epoch must be 0 or more, but got {epoch}; count from 0")
-        self._epoch = int(epoch)
+        if int(epoch) != self._epoch or not self._skip:
+            self._epoch, self._skip = int(epoch), 0
+            self._consumed = (self._epoch, 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """How far the consumer is, in a form that JSON can hold.
+
+        Counts the batches that the consumer was given, not those that are read ahead. Carries a fingerprint of the
+        request and of the labels, so that only a loader of the same batches accepts it.
+
+        Examples
+        --------
+        >>> import xarray as xr, insitu_xr
+        >>> ds = xr.Dataset({"t2m": (("time", "x"), np.arange(8.0).reshape(4, 2))})
+        >>> loader = ds.insitu.loader(variables=["t2m"], sample_dim="time", batch_size=1)
+        >>> first = next(iter(loader))
+        >>> state = loader.state_dict()
+        >>> state["epoch"], state["batch"]
+        (0, 1)
+        >>> again = ds.insitu.loader(variables=["t2m"], sample_dim="time", batch_size=1)
+        >>> again.load_state_dict(state)
+        >>> [batch.positions.tolist() for batch in again]
+        [[1], [2], [3]]
+        """
+        return state_of(self.plan, self._batches, *self._consumed)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where ``state_dict`` was called: iterating gives the rest of that epoch, then those that follow.
+
+        Batches that were delivered are not read again, nor is a chunk that they alone need.
+
+        Raises
+        ------
+        RequestError
+            If the state is of another request or of other labels; names the field that differs, and both values.
+        """
+        epoch, batch = position_of(state, self.plan, self._batches)
+        self._stop_running()
+        self._consumed = (epoch, batch)
+        self._epoch, self._skip = (epoch + 1, 0) if batch == len(self) else (epoch, batch)
+
+    def share(self, number: int, count: int) -> Loader:
+        """A loader of a part of this one's batches: the ``number``-th of ``count`` stretches of every epoch.
+
+        For worker processes: together the stretches hold every batch of this loader once, unchanged. It begins with
+        the epoch, and at the batch, that this one would begin with.
+
+        Raises
+        ------
+        RequestError
+            If ``number`` is not one of 0 to ``count`` - 1.
+
+        Examples
+        --------
+        >>> import xarray as xr, insitu_xr
+        >>> ds = xr.Dataset({"t2m": (("time", "x"), np.arange(8.0).reshape(4, 2))})
+        >>> loader = ds.insitu.loader(variables=["t2m"], sample_dim="time", batch_size=1)
+        >>> [[batch.positions[0].item() for batch in loader.share(k, 2)] for k in range(2)]
+        [[0, 1], [2, 3]]
+        """
+        if not 0 <= number < count:
+            raise RequestError(f"number of a share must be from 0 to {count - 1}, but got {number}; count from 0")
+        shared = Loader(self.plan, self._materials, self._context, self._limits, progress=self._progress)
+        whole = self._batches
+        part = whole[len(whole) * number // count : len(whole) * (number + 1) // count]
+        shared._batches, shared._epoch = part, self._epoch
+        shared._skip = min(max(whole.start + self._skip - part.start, 0), len(part))
+        shared._consumed = (shared._epoch, shared._skip)
+        return shared
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._check_stores()
+        names = ("plan", "_materials", "_context", "_limits", "_progress", "_batches", "_epoch", "_skip", "_consumed")
+        return _restore, (dumps({name: getattr(self, name) for name in names}),)
+
+    def _check_stores(self) -> None:
+        """Refuse to be copied where the values would be copied along, or would be lost."""
+        for name, parts in self._materials.parts.items():
+            for store in (part.source.stored.array.store for part in parts if isinstance(part.source, ZarrSource)):
+                held, movable = memory_of(store)
+                if not movable or held > MEMORY_STORE_BYTES:
+                    raise UnsupportedSourceError(
+                        f"a loader must read from a store that other processes can open to be pickled, but variable "
+                        f"{name!r} lies in the memory of this process ({format_bytes(held)} in {store}); write it to a "
+                        "disk or an object store, or iterate in this process (num_workers=0)"
+                    )
 
     def __iter__(self) -> Iterator[Batch]:
         """Begin the next epoch.
@@ -113,15 +212,27 @@ class Loader:
         self._stop_running()
         if self._machine is None:
             self._machine = self._build()
-        number, self._epoch = self._epoch, self._epoch + 1
+        number, batches = self._epoch, self._batches[self._skip :]
+        self._consumed = (number, self._skip)
+        self._epoch, self._skip = number + 1, 0
+        if not batches:
+            return iter(())
         walks = [
-            Residency(self.plan.uses(store.group, number), store.n_slots, store.resident())
+            Residency(self.plan.uses(store.group, number, batches, self._batches), store.n_slots, store.resident())
             for store in self._machine.stores
         ]
-        executor = Executor(self._machine, self.plan.order(number), len(self), walks)
-        epoch = Epoch(executor, self._context, len(self), self._discard, progress=self._progress)
+        samples = self.plan.order(number)[batches.start * self.plan.request.batch_size :]
+        executor = Executor(self._machine, samples, len(batches), walks)
+        bar = progress_bar(len(self), len(self) - len(batches)) if self._progress else None
+        epoch = Epoch(executor, self._discard, partial(self._deliver, number, batches), bar)
         self._running = weakref.ref(epoch)
         return epoch
+
+    def _deliver(self, epoch: int, batches: range, ready: Ready) -> Batch:
+        batch, request = batches[ready.number], self.plan.request
+        self._consumed = (epoch, batch + 1 - self._batches.start)
+        places = batch * request.batch_size + np.arange(len(ready.samples))
+        return Batch(self._context, ready.samples, ready.arrays, places >= request.shard.own(len(request)))
 
     def _build(self) -> Machine:
         stores = [SlotStore(g, n) for g, n in zip(self.plan.groups, self.plan.budget.slots, strict=True)]
@@ -141,7 +252,7 @@ class Loader:
     def _discard(self) -> None:
         """Let go of slots that a stuck read may yet write into; the next epoch gets new ones."""
         self._machine = None
-        self._ledger = Ledger(self.plan.budget.ceiling)
+        self._ledger = Ledger(self.plan.budget.ceiling, self._ledger.peak)
 
     def _stop_running(self) -> None:
         running = self._running() if self._running is not None else None
@@ -189,63 +300,10 @@ class Loader:
         return found[framework].load()(self, **options)
 
 
-class Epoch(Iterator[Batch]):
-    """One pass over the batches.
-
-    It is closed at the end, on an error, when nothing refers to it any more, and when the interpreter exits.
-    """
-
-    def __init__(
-        self, executor: Executor, context: BatchContext, total: int, discard: Callable[[], None], *, progress: bool
-    ) -> None:
-        self._executor, self._context = executor, context
-        self._bar = _progress_bar(total) if progress else None
-        self._ended = False
-        # The threads refer to the executor, never to this object, so leaving a loop early ends them.
-        self._finish = weakref.finalize(self, _finish, executor, discard, self._bar)
-
-    def __next__(self) -> Batch:
-        """The next batch.
-
-        Raises
-        ------
-        ReadError
-            If a chunk that the batch needs could not be read or decoded.
-        ClosedError
-            If another epoch of the loader has begun since, or the loader was closed.
-        """
-        if not self._finish.alive and not self._ended:
-            raise ClosedError(
-                "an epoch must be the one that runs, but it was closed, since its loader was closed or another epoch "
-                "began; iterate again"
-            )
-        try:
-            ready = self._executor.next() if not self._ended else None
-        except BaseException:
-            self._ended = True
-            self.close()
-            raise
-        if ready is None:
-            self._ended = True
-            self.close()
-            raise StopIteration
-        if self._bar is not None:
-            self._bar.update()
-        return Batch(self._context, ready.samples, ready.arrays)
-
-    def close(self) -> None:
-        """End the epoch. Idempotent."""
-        self._finish()
-
-
-def _finish(executor: Executor, discard: Callable[[], None], bar: Any) -> None:
-    if not executor.close():
-        discard()
-    if bar is not None:
-        bar.close()
-
-
-def _progress_bar(total: int) -> Any:
-    from tqdm.auto import tqdm
-
-    return tqdm(total=total, unit="batch")
+def _restore(blob: bytes) -> Loader:
+    """Undo ``Loader.__reduce__``: a loader without threads or memory, as it was when it was made."""
+    content = loads(blob)
+    plan, materials, context, limits = (content.pop(k) for k in ("plan", "_materials", "_context", "_limits"))
+    loader = Loader(plan, materials, context, limits, progress=content.pop("_progress"))
+    loader.__dict__.update(content)
+    return loader

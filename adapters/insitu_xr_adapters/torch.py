@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +38,9 @@ def to_torch(loader: Loader) -> TorchBatches:
     Returns
     -------
     TorchBatches
-        An iterable of `TorchBatch`; iterating it again is the next epoch of the loader.
+        An iterable of `TorchBatch`; iterating it again is the next epoch of the loader. It is an ``IterableDataset``:
+        ``DataLoader(batches, batch_size=None, num_workers=2, multiprocessing_context="spawn")`` reads in workers, each
+        its share of the batches. The loader reads ahead with threads, so that workers are rarely needed.
 
     Raises
     ------
@@ -55,32 +58,67 @@ def to_torch(loader: Loader) -> TorchBatches:
     [(3, 2), (1, 2)]
     """
     try:
-        import torch  # noqa: F401
+        from torch.utils.data import IterableDataset
     except ImportError as error:
         message = 'torch must be installed to deliver tensors, but got no such package; pip install "insitu-xr[torch]"'
         raise MissingTorchError(message) from error
     for name, dtype in _delivered(loader.plan).items():
         _tensor(name, np.empty(0, dtype))
-    return TorchBatches(loader)
+    batches: TorchBatches = _dataset_class(IterableDataset)(loader)
+    return batches
+
+
+@cache
+def _dataset_class(base: type) -> type:
+    """Make the class of what is returned; only now, so that importing this module does not import torch."""
+    return type("TorchDataset", (TorchBatches, base), {"__doc__": TorchBatches.__doc__})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TorchBatches:
-    """The batches of ``loader`` as tensors. As thread-safe as the loader is."""
+    """The batches of ``loader`` as tensors, a ``torch.utils.data.IterableDataset``. As thread-safe as the loader is.
+
+    In the worker processes of a DataLoader, each iterates its share of the loader's batches, with threads and memory
+    of its own: together they give every batch once.
+    """
 
     loader: Loader
+    _shares: dict[tuple[int, int], Loader] = field(default_factory=dict, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return to_torch, (self.loader,)
 
     def __len__(self) -> int:
         """Return the number of batches in an epoch."""
         return len(self.loader)
 
     def __iter__(self) -> Iterator[TorchBatch]:
-        """Start the next epoch of the loader."""
-        return map(TorchBatch, self.loader)
+        """Start the next epoch of the loader, or in a worker process that of its share."""
+        return map(TorchBatch, self._here())
+
+    def _here(self) -> Loader:
+        from torch.utils.data import get_worker_info
+
+        worker = get_worker_info()
+        if worker is None:
+            return self.loader
+        # Kept, so that a worker that lives on goes on with the next epoch.
+        place = (worker.id, worker.num_workers)
+        if place not in self._shares:
+            self._shares[place] = self.loader.share(*place)
+        return self._shares[place]
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch, which decides on the order, that the next iteration gives."""
         self.loader.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `insitu_xr.Loader.state_dict`; counts batches that this process was given, not those of workers."""
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `insitu_xr.Loader.load_state_dict`."""
+        self.loader.load_state_dict(state)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

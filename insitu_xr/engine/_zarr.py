@@ -18,10 +18,11 @@ from zarr.core.chunk_grids import ChunkGrid, FixedDimension
 from zarr.core.chunk_utils import ChunkTransform, evolve_codecs
 from zarr.core.sync import _get_loop
 from zarr.core.sync import sync as run_on_loop
+from zarr.storage import FsspecStore, ManagedMemoryStore, MemoryStore, WrapperStore
 
 from insitu_xr.geometry.grid import AxisGrid
 
-__all__ = ["ByteRange", "StoredArray", "chunk_grids", "event_loop", "run_on_loop"]
+__all__ = ["ByteRange", "StoredArray", "chunk_grids", "event_loop", "memory_of", "run_on_loop"]
 
 ByteRange = RangeByteRequest | SuffixByteRequest | None
 Decoder = Callable[[Buffer], npt.NDArray[Any]]
@@ -55,6 +56,17 @@ def _object_grids(array: zarr.Array[Any]) -> tuple[AxisGrid, ...]:
 
 def _sharding(array: zarr.Array[Any]) -> ShardingCodec | None:
     return getattr(array.metadata, "sharding_codec", None)
+
+
+def memory_of(store: Store) -> tuple[int, bool]:
+    """Bytes of a store that lie in the memory of this process, and whether another process can have them at all."""
+    while isinstance(store, WrapperStore):
+        store = store._store
+    if isinstance(store, FsspecStore):
+        return 0, "memory" not in ([store.fs.protocol] if isinstance(store.fs.protocol, str) else store.fs.protocol)
+    if not isinstance(store, MemoryStore):
+        return 0, True
+    return sum(len(value) for value in store._store_dict.values()), not isinstance(store, ManagedMemoryStore)
 
 
 class StoredArray:

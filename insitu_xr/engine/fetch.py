@@ -77,6 +77,9 @@ class ZarrSource:
         self._indexes: dict[Chunk, Future[Any]] = {}
         self._lock = threading.Lock()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ZarrSource, (self.stored.array, self._max_gap)
+
     def object_of(self, chunk: Chunk) -> Chunk:
         """The shard that holds a chunk, or the chunk itself."""
         return self.stored.object_of(chunk)

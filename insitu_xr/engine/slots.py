@@ -18,10 +18,10 @@ class Ledger:
     Not thread-safe: the owner's lock guards it.
     """
 
-    def __init__(self, ceiling: int) -> None:
+    def __init__(self, ceiling: int, peak: int = 0) -> None:
         self.ceiling = ceiling
         self.resident = 0
-        self.peak = 0
+        self.peak = peak
 
     def hold(self, count: int) -> None:
         """Account for memory that is about to be filled."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from insitu_xr.errors import RequestError
 from insitu_xr.geometry.grid import IntArray
@@ -148,7 +149,9 @@ def _mixed(sequence: IntArray, block: int, part: int, rng: np.random.Generator) 
     return mixed
 
 
-def _weighted(sequence: IntArray, weights: np.ndarray, rng: np.random.Generator, *, in_order: bool) -> IntArray:  # type: ignore[type-arg]
+def _weighted(
+    sequence: IntArray, weights: npt.NDArray[np.float64], rng: np.random.Generator, *, in_order: bool
+) -> IntArray:
     """As many draws with replacement as there are samples, in the order of the sequence or as they fall."""
     total = np.cumsum(weights[sequence])
     points = rng.random(len(sequence)) * total[-1]
@@ -201,7 +204,8 @@ def largest_batch(request: Request, runs: Runs, group: AccessGroup) -> int:
         return most
     pairs = np.unique(run[:, None] * np.int64(group.n_units) + stored)
     per_run = np.sort(np.bincount(pairs // group.n_units))[::-1]
-    return min(most, int(per_run[:candidates].sum()))
+    bound = int(per_run[:candidates].sum())
+    return min(most, bound)
 
 
 def _largest_in_order(request: Request, units: IntArray) -> int:
@@ -220,12 +224,12 @@ def _most(units: IntArray, batch_size: int, n_units: int) -> int:
     """Units of any ``batch_size`` samples, at most: the sum over those that use most."""
     n, columns = units.shape
     if columns == 1 or not n:
-        return min(batch_size, n, n_units)
+        return min(batch_size, int(n), n_units)
     ascending = np.sort(units, axis=1)
     counts = 1 + (ascending[:, 1:] != ascending[:, :-1]).sum(axis=1)
     per_count = np.bincount(counts, minlength=columns + 1)
     left, total = batch_size, 0
-    for count in range(columns, 0, -1):
+    for count in range(len(per_count) - 1, 0, -1):
         taken = min(left, int(per_count[count]))
         left, total = left - taken, total + taken * count
     return min(total, n_units)

@@ -78,7 +78,9 @@ class ReadPlan:
     def _orders(self) -> dict[int, IntArray]:
         return {}
 
-    def uses(self, group: AccessGroup, epoch: int, batches: range | None = None, following: range | None = None) -> Uses:
+    def uses(
+        self, group: AccessGroup, epoch: int, batches: range | None = None, following: range | None = None
+    ) -> Uses:
         """Units per batch of an epoch, with next uses that reach into the following one.
 
         Parameters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +12,7 @@ import xarray as xr
 from insitu_xr.errors import RequestError, UnknownNameError
 from insitu_xr.geometry.times import Lead
 from insitu_xr.plan.manifest import Manifest
+from insitu_xr.resolving.drawing import Drawing
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +26,18 @@ class Asked:
     statics: Sequence[str] | str = ()
     sample_dim: Hashable | Sequence[Hashable] | None = None
     batch_size: int = 32
-    shuffle: bool = False
+    shuffle: bool | Literal["block", "global"] = False
     seed: int = 0
     drop_last: bool = False
     layout: Literal["dict", "stacked"] = "dict"
+    anchors: Any = None
+    every: Lead | None = None
+    at: str | Sequence[str] | None = None
+    exclude: Any = None
+    time_tolerance: Lead | None = None
     manifest: Manifest | None = None
     split: str | None = None
+    drawing: Drawing = field(default_factory=Drawing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,14 @@ import numpy.typing as npt
 import xarray as xr
 
 from insitu_xr.errors import RequestError
-from insitu_xr.geometry.times import LabelAxis, Offset, describe, offset
-from insitu_xr.geometry.window import KEPT, REASONS, Windows, windows
+from insitu_xr.geometry.times import LabelAxis, Lead, Offset, describe, format_step, offset
+from insitu_xr.geometry.window import KEPT, REASONS, Windows, longest_run, windows
 from insitu_xr.plan.request import Dropped, Request, Take
 from insitu_xr.resolving.asked import Asked, Group
+from insitu_xr.resolving.choosing import Choice, choose
+from insitu_xr.resolving.drawing import drawn
+from insitu_xr.resolving.limiting import Chosen, chosen_by
 from insitu_xr.resolving.sampling import axis_of
-from insitu_xr.resolving.splitting import Chosen, chosen_by
 
 _FIRST_FEW = 3
 
@@ -30,7 +32,7 @@ class Resolved:
     windows: Windows
 
 
-def resolve_windows(axis: LabelAxis, groups: Sequence[Group]) -> Resolved:
+def resolve_windows(axis: LabelAxis, groups: Sequence[Group], time_tolerance: Lead | None = None) -> Resolved:
     """Give every distinct lead a column, and look up the partners.
 
     Raises
@@ -53,7 +55,16 @@ def resolve_windows(axis: LabelAxis, groups: Sequence[Group]) -> Resolved:
                 offsets.append(step)
         chosen = tuple(columns[step.value] for step in wanted)
         takes += [Take(group.name, name, chosen, group.leads is not None) for name in group.variables]
-    return Resolved(tuple(offsets), tuple(takes), windows(axis, offsets))
+    tolerance = None if time_tolerance is None else _tolerance(axis, time_tolerance)
+    return Resolved(tuple(offsets), tuple(takes), windows(axis, offsets, tolerance=tolerance))
+
+
+def _tolerance(axis: LabelAxis, time_tolerance: Lead) -> float:
+    step = offset(axis, time_tolerance)
+    ticks = step.ticks if step.ticks is not None else step.value / np.timedelta64(axis.tick_ns, "ns")
+    if ticks < 0:
+        raise RequestError(f"time_tolerance must be 0 or more, but got {time_tolerance!r}; give a span without a sign")
+    return float(ticks)
 
 
 def dropped_of(axis: LabelAxis, found: Windows, chosen: npt.NDArray[np.bool_] | None = None) -> tuple[Dropped, ...]:
@@ -83,19 +94,13 @@ def request_of(
     """
     axes = tuple(axis_of(ds, d) for d in sample_dims)
     lead_axis = next((k for k, a in enumerate(axes) if a.kind == "time"), 0)
-    resolved = resolve_windows(axes[lead_axis], groups)
-    complete, dropped = np.flatnonzero(resolved.windows.complete), dropped_of(axes[lead_axis], resolved.windows)
-    every = [complete if k == lead_axis else np.arange(len(a)) for k, a in enumerate(axes)]
+    choice = choose(axes, lead_axis, anchors=asked.anchors, every=asked.every, at=asked.at, exclude=asked.exclude)
+    resolved = resolve_windows(axes[lead_axis], groups, asked.time_tolerance)
     limits = chosen_by(asked.manifest, asked.split, axes)
-    if limits is not None:
-        every, dropped = _within(limits, axes, lead_axis, resolved.windows)
-        complete = every[lead_axis]
+    every, dropped = kept(axes, lead_axis, choice, resolved.windows, limits)
+    complete = every[lead_axis]
     if not len(complete):
-        names = ", ".join(o.name for o in resolved.offsets)
-        raise RequestError(
-            f"leads must have a partner for at least one anchor, but got none for ({names}): "
-            f"{'; '.join(map(str, dropped))}; the axis offers {describe(axes[lead_axis])}"
-        )
+        raise _nothing_kept(axes[lead_axis], resolved.offsets, dropped)
     mesh = np.stack([m.ravel() for m in np.meshgrid(*every, indexing="ij")], axis=1).astype(np.int64)
     request = Request(
         sample_dims=tuple(sample_dims),
@@ -114,24 +119,47 @@ def request_of(
         layout=asked.layout,
         dropped=dropped,
     )
-    if not request.n_batches:
-        raise RequestError(
-            f"batch_size must be at most the {len(mesh)} anchors with drop_last=True, but got {asked.batch_size}; "
-            "lower it, or keep the last batch"
-        )
-    return request
+    return drawn(ds, request, asked.drawing)
 
 
-def _within(
-    limits: Chosen, axes: Sequence[LabelAxis], lead_axis: int, found: Windows
+def kept(
+    axes: Sequence[LabelAxis], lead_axis: int, choice: Choice, found: Windows, limits: Chosen | None
 ) -> tuple[list[npt.NDArray[Any]], tuple[Dropped, ...]]:
-    """Positions per sample dimension that a manifest allows, and why the others were dropped."""
-    dropped = [d for a, m in zip(axes, limits.masks, strict=True) for d in _dropped(a, limits.reason, np.flatnonzero(~m))]
-    dropped += dropped_of(axes[lead_axis], found, limits.masks[lead_axis])
-    whole = limits.masks[lead_axis] & found.complete
-    inside = whole & limits.within(lead_axis, found.partners)
-    dropped += _dropped(axes[lead_axis], f"reaching {limits.reason}", np.flatnonzero(whole & ~inside))
-    return [np.flatnonzero(inside if k == lead_axis else m) for k, m in enumerate(limits.masks)], tuple(dropped)
+    """Positions of the anchors that are kept, per sample dimension, and why the others that were chosen are not."""
+    masks, dropped = list(choice.anchors), []
+    if limits is not None:
+        for k, (axis, mask) in enumerate(zip(axes, limits.masks, strict=True)):
+            dropped += _dropped(axis, limits.reason, np.flatnonzero(masks[k] & ~mask))
+            masks[k] = masks[k] & mask
+    axis = axes[lead_axis]
+    dropped += dropped_of(axis, found, masks[lead_axis])
+    whole = np.flatnonzero(masks[lead_axis] & found.complete)
+    usable = choice.usable[found.partners[whole]].all(axis=1) & choice.usable[whole]
+    dropped += _dropped(axis, "touching an excluded period", whole[~usable])
+    whole = whole[usable]
+    if limits is not None:
+        inside = limits.within(lead_axis, found.partners[whole])
+        dropped += _dropped(axis, f"reaching {limits.reason}", whole[~inside])
+        whole = whole[inside]
+    every = [np.flatnonzero(mask) for mask in masks]
+    every[lead_axis] = whole
+    return every, tuple(dropped)
+
+
+def _nothing_kept(axis: LabelAxis, offsets: Sequence[Offset], dropped: Sequence[Dropped]) -> RequestError:
+    names = ", ".join(o.name for o in offsets)
+    ticks = [o.ticks for o in offsets if o.ticks is not None]
+    reach, run = max(ticks, default=0) - min(ticks, default=0), longest_run(axis)
+    lengths = ""
+    if reach > run and axis.kind != "text":
+        lengths = (
+            f"; the window reaches over {format_step(axis, reach)}, but the longest run of labels without a gap "
+            f"only over {format_step(axis, run)}"
+        )
+    return RequestError(
+        f"leads must have a partner for at least one anchor, but got none for ({names}): "
+        f"{'; '.join(map(str, dropped))}{lengths}; the axis offers {describe(axis)}"
+    )
 
 
 def _count(name: str, value: Any, least: int) -> int:

@@ -24,7 +24,7 @@ def sample_dims_of(ds: xr.Dataset, groups: Sequence[Group], sample_dim: Any) -> 
     names = [n for g in groups for n in g.variables]
     dims = tuple(dict.fromkeys(str(d) for n in names for d in ds[n].dims))
     given = (sample_dim,) if isinstance(sample_dim, str) or not isinstance(sample_dim, Sequence) else tuple(sample_dim)
-    chosen = tuple(map(str, given)) if sample_dim is not None else _time_like(ds, dims)
+    chosen = tuple(map(str, given)) if sample_dim is not None else time_like(ds, dims)
     if not chosen:
         raise RequestError("sample_dim must name a dimension, but got none; leave it out for the time dimension")
     for dim in chosen:
@@ -41,7 +41,15 @@ def sample_dims_of(ds: xr.Dataset, groups: Sequence[Group], sample_dim: Any) -> 
     return chosen
 
 
-def _time_like(ds: xr.Dataset, dims: Sequence[str]) -> tuple[str, ...]:
+def time_like(ds: xr.Dataset, dims: Sequence[str]) -> tuple[str, ...]:
+    """The one of some dimensions that holds times.
+
+    Raises
+    ------
+    RequestError
+        If there is none, or several.
+    """
+
     def is_time(dim: str) -> bool:
         if dim not in ds.coords or ds[dim].ndim != 1:
             return False

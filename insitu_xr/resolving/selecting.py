@@ -9,11 +9,34 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import xarray as xr
 
 from insitu_xr.errors import RequestError, UnknownNameError
 from insitu_xr.geometry.grid import IntArray
 from insitu_xr.geometry.times import LabelAxis, describe
+
+
+class CalendarIndex(xr.CFTimeIndex):
+    """Dates of any calendar whose fields are indexes, as those of pandas are: ``t.month.isin([6, 7, 8])`` works.
+
+    Examples
+    --------
+    >>> dates = xr.date_range("2000-01-30", periods=2, freq="MS", calendar="360_day", use_cftime=True)
+    >>> CalendarIndex(dates).month.isin([3]).tolist()
+    [False, True]
+    """
+
+    __slots__ = ()
+
+
+def _field(name: str) -> property:
+    return property(lambda self: pd.Index(getattr(xr.CFTimeIndex, name).fget(self)))
+
+
+for _name in ("year", "month", "day", "hour", "minute", "second", "dayofyear", "dayofweek", "days_in_month", "quarter"):
+    if hasattr(xr.CFTimeIndex, _name):
+        setattr(CalendarIndex, _name, _field(_name))
 
 
 @dataclass(eq=False)
@@ -66,7 +89,7 @@ class Labels:
     def _index(self) -> Any:
         return self._lookup.indexes.get(self.axis.dim)
 
-    def positions(self, selection: Any, thing: str) -> IntArray:
+    def positions(self, selection: Any, thing: str, *, may_be_empty: bool = False) -> IntArray:
         """Positions that a selection names, ascending.
 
         Parameters
@@ -75,6 +98,8 @@ class Labels:
             A callable gets the pandas index of the labels, and returns any of the others.
         thing : str
             What the selection is for, for messages.
+        may_be_empty : bool
+            Whether a selection of nothing is fine.
 
         Raises
         ------
@@ -84,7 +109,7 @@ class Labels:
         chosen = selection(self._in_axis_order()) if callable(selection) else selection
         mask = self._mask(chosen, thing)
         found = np.flatnonzero(mask) if mask is not None else np.unique(self._labels(chosen, thing))
-        if not len(found):
+        if not len(found) and not may_be_empty:
             raise RequestError(
                 f"{thing} must select at least one label, but got {reprlib.repr(selection)}, which selects none; there "
                 f"are {describe(self.axis)}"
@@ -93,10 +118,9 @@ class Labels:
 
     def _in_axis_order(self) -> Any:
         if self._index is None:
-            import pandas as pd
-
             return pd.RangeIndex(len(self.axis))
-        return self._index[::-1] if self._descends else self._index
+        index = self._index[::-1] if self._descends else self._index
+        return CalendarIndex(index) if isinstance(index, xr.CFTimeIndex) else index
 
     def _mask(self, selection: Any, thing: str) -> npt.NDArray[np.bool_] | None:
         if isinstance(selection, str | slice) or np.ndim(selection) == 0:

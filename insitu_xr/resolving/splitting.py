@@ -1,20 +1,22 @@
-"""Named splits: from labels to a manifest, and from a manifest to the anchors of one split."""
+"""Named splits: who gets which labels of a dataset."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+import xarray as xr
 
 from insitu_xr.errors import RequestError
 from insitu_xr.geometry.grid import IntArray
 from insitu_xr.geometry.times import LabelAxis, modal_step, offset
 from insitu_xr.geometry.window import Windows
-from insitu_xr.plan.manifest import Manifest
 from insitu_xr.plan.split import NOBODY, Splits, even_blocks, span_blocks, usual_block, window_within
+from insitu_xr.resolving.asked import Asked, groups_of
+from insitu_xr.resolving.requesting import resolve_windows
+from insitu_xr.resolving.sampling import axis_of, check_not_empty, sample_dims_of, time_like
 from insitu_xr.resolving.selecting import Labels
 
 #: names of a sequence of fractions
@@ -32,7 +34,40 @@ class SplitAsked:
     by: str = "time"
     block: Any = None
     gap: Any = 0
-    seed: int = 0
+    seed: Any = 0
+
+
+def splits_of(ds: xr.Dataset, asked: Asked, wanted: SplitAsked) -> tuple[Splits, tuple[str, ...]]:
+    """Split the labels of a dataset; and the variables that they are labels of.
+
+    Raises
+    ------
+    RequestError, UnknownNameError
+        If an argument breaks a rule, two splits share a label, or one would be empty.
+    """
+    if asked.variables is None and asked.inputs is None and asked.targets is None:
+        asked = replace(asked, variables=_variables_along(ds, asked.sample_dim))
+    groups = groups_of(ds, asked)
+    sample_dims = sample_dims_of(ds, groups, asked.sample_dim)
+    names = tuple(dict.fromkeys(name for group in groups for name in group.variables))
+    check_not_empty(ds, names)
+    axes = [axis_of(ds, dim) for dim in sample_dims]
+    axis = next((a for a in axes if a.kind == "time"), axes[0])
+    if all(group.leads is None for group in groups):
+        return split_axis(axis, wanted), names
+    resolved = resolve_windows(axis, groups)
+    steps = [0, *(o.ticks for o in resolved.offsets if o.ticks is not None)]
+    return split_axis(axis, wanted, resolved.windows, max(steps) - min(steps)), names
+
+
+def _variables_along(ds: xr.Dataset, sample_dim: Any) -> list[str]:
+    """All variables along the sample dimension, that given or the time-like one."""
+    if sample_dim is None:
+        dims = set(time_like(ds, [str(dim) for dim in ds.dims]))
+    else:
+        plain = isinstance(sample_dim, str) or not isinstance(sample_dim, Sequence)
+        dims = {str(dim) for dim in ([sample_dim] if plain else sample_dim)}
+    return [str(name) for name, array in ds.data_vars.items() if dims & set(map(str, array.dims))]
 
 
 def split_axis(axis: LabelAxis, asked: SplitAsked, windows: Windows | None = None, reach: float = 0) -> Splits:
@@ -175,71 +210,3 @@ def _check_not_empty(before: Splits, after: Splits, asked: SplitAsked, windows: 
                 f"split {name!r} must hold at least one whole window, but got {count} labels that hold none; lengthen "
                 "it, or ask for shorter leads"
             )
-
-
-# -- from a manifest to anchors ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Chosen:
-    """The anchors that a manifest allows.
-
-    Attributes
-    ----------
-    masks : tuple of bool array
-        Allowed labels of every sample dimension.
-    place : int
-        The sample dimension that is split, -1 where none is.
-    reason : str
-        Why the others are dropped.
-    """
-
-    masks: tuple[npt.NDArray[np.bool_], ...]
-    place: int
-    reason: str
-
-    def within(self, lead_axis: int, partners: IntArray) -> npt.NDArray[np.bool_]:
-        """Per anchor, whether no label of its window is outside the split."""
-        if self.place != lead_axis:
-            return np.ones(len(partners), np.bool_)
-        return window_within(self.masks[lead_axis], partners)
-
-
-def chosen_by(manifest: Manifest | None, split: str | None, axes: Sequence[LabelAxis]) -> Chosen | None:
-    """The anchors that the arguments ``manifest=`` and ``split=`` allow; None without a manifest.
-
-    Raises
-    ------
-    RequestError
-        If the manifest was made on other labels, or has no such split.
-    """
-    if manifest is None:
-        if split is not None:
-            raise RequestError(
-                f"split={split!r} must be given with manifest=, but got none; make one with ds.insitu.split(...)"
-            )
-        return None
-    if not isinstance(manifest, Manifest):
-        raise RequestError(
-            f"manifest must be a Manifest, but got {type(manifest).__name__}; read it with insitu_xr.Manifest.from_json"
-        )
-    masks = [np.ones(len(axis), np.bool_) for axis in axes]
-    dims = [axis.dim for axis in axes]
-    if split is None:
-        manifest.check_axes(axes)
-        for mask, positions in zip(masks, manifest.anchors(), strict=True):
-            mask[:] = False
-            mask[positions] = True
-        return Chosen(tuple(masks), -1, "not in the manifest")
-    positions = manifest.split_positions(split)
-    dim = manifest.axes[0]["dim"]
-    if dim not in dims:
-        raise RequestError(
-            f"manifest must be made on a sample dimension ({dims}), but got one made on {dim!r}; split again, or give "
-            "sample_dim="
-        )
-    place = dims.index(dim)
-    manifest.check_axes([axes[place]])
-    masks[place] = np.zeros(len(axes[place]), np.bool_)
-    masks[place][positions] = True
-    return Chosen(tuple(masks), place, f"outside the split {split!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,13 +37,12 @@ def load(variable: xr.Variable) -> npt.NDArray[Any]:
 
 def reader(variable: xr.Variable) -> Callable[[Mapping[str, slice]], npt.NDArray[Any]]:
     """Make a function that reads a block through xarray, from any thread, and keeps nothing."""
-    private = variable.copy(deep=False)
+    return partial(_read_block, variable.copy(deep=False))
+
+
+def _read_block(variable: xr.Variable, block: Mapping[str, slice]) -> npt.NDArray[Any]:
     dims = {str(dim): dim for dim in variable.dims}
-
-    def read(block: Mapping[str, slice]) -> npt.NDArray[Any]:
-        return load(private.isel({dims[dim]: key for dim, key in block.items()}))
-
-    return read
+    return load(variable.isel({dims[dim]: key for dim, key in block.items()}))
 
 
 def hinted_chunks(variable: xr.Variable) -> dict[str, int]:

@@ -277,3 +277,15 @@ def test_the_first_error_of_a_batch_is_kept_and_the_earliest_batch_ends_the_epoc
     board.deliver()
     assert str(board.failure()) == "first"
     assert "failed=[1, 2]" in repr(board)
+
+
+def test_a_batch_that_failed_while_it_was_copied_is_not_delivered() -> None:
+    board = board_of([], [])
+    board.begin_gather(["part", "other"])
+    board.take_part()
+    board.fail(0, RuntimeError("planning"))
+    assert board.take_part() is None
+    board.part_done(0)
+    board.part_done(0)
+    assert not board.deliverable()
+    assert str(board.failure()) == "planning"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from insitu_xr.geometry.axes import StoredAxes, axis_units, field_cells
@@ -20,6 +20,7 @@ def padded(grid: AxisGrid, offset: int) -> npt.NDArray[Any]:
     return np.arange(offset, offset + grid.start(last) + grid.length(last))
 
 
+@settings(max_examples=60)
 @given(st.data(), st.lists(grids(12), min_size=1, max_size=3))
 def test_units_hold_every_needed_position(data: st.DataObject, axes: list[AxisGrid]) -> None:
     parts = [(grid, data.draw(selections(grid.extent))) for grid in axes]
@@ -77,6 +78,7 @@ def stored_axes(draw: st.DrawFn) -> tuple[StoredAxes, tuple[str, ...], tuple[str
     return StoredAxes(tuple(axes), tuple(index), tuple(dims)), sample, (*field, *extra)
 
 
+@settings(max_examples=60)
 @given(stored_axes())
 def test_cells_make_up_the_field(drawn: tuple[StoredAxes, tuple[str, ...], tuple[str, ...]]) -> None:
     axes, sample, field = drawn

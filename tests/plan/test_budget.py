@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from insitu_xr.errors import CeilingError
@@ -43,6 +43,7 @@ limits = st.builds(
 )
 
 
+@settings(max_examples=50)
 @given(groups(), st.integers(0, 5_000), limits, st.integers(0, 100_000))
 def test_the_parts_never_exceed_the_ceiling(
     drawn: tuple[tuple[AccessGroup, ...], list[int]], batch_bytes: int, given_limits: Limits, spare: int
@@ -62,6 +63,7 @@ def test_the_parts_never_exceed_the_ceiling(
         assert bool(budget.inflight_bytes) == bool(flying)
 
 
+@settings(max_examples=50)
 @given(groups(), st.integers(0, 5_000), limits)
 def test_the_minimum_is_the_smallest_that_is_accepted(
     drawn: tuple[tuple[AccessGroup, ...], list[int]], batch_bytes: int, given_limits: Limits

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from insitu_xr.geometry.grid import AxisGrid
@@ -41,11 +41,13 @@ def drawn_requests(draw: st.DrawFn) -> Request:
     return request([first, *second], n, labels=np.cumsum(steps), windowed=windowed, shuffle=True, **options)
 
 
+@settings(max_examples=60)
 @given(drawn_requests(), st.integers(0, 3))
 def test_every_sample_once(wanted: Request, epoch: int) -> None:
     assert sorted(order_of(wanted, epoch)) == list(range(len(wanted)))
 
 
+@settings(max_examples=60)
 @given(drawn_requests())
 def test_no_batch_of_any_epoch_uses_more_than_the_bound(wanted: Request) -> None:
     if not len(wanted):
@@ -103,7 +105,9 @@ def test_windows_that_reach_far_are_drawn_from_long_runs() -> None:
     assert tight.reread_factor <= 1.3
 
 
-def test_statics_alone_leave_runs_of_batches() -> None:
-    wanted = request([variable("m", 0, 0)], 10, batch_size=3, shuffle=True)
-    assert runs_of(wanted, access_groups(wanted)).lengths.tolist() == [3, 3, 3, 1]
-    assert sorted(order_of(wanted, 0)) == list(range(10))
+def test_without_chunks_along_the_samples_the_whole_epoch_mixes() -> None:
+    wanted = request([variable("m", 0, 0)], 40, batch_size=3, shuffle=True)
+    assert runs_of(wanted, access_groups(wanted)).lengths.sum() == 40
+    order = order_of(wanted, 0)
+    assert sorted(order) == list(range(40))
+    assert order != list(range(40))

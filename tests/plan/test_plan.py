@@ -89,11 +89,11 @@ def test_stored_bytes_are_unknown_with_compression() -> None:
 
 
 def test_text() -> None:
-    found = plan(batch_size=8, shuffle=True, seed=5)
-    text = repr(found)
+    text = repr(plan(batch_size=8, shuffle=True, seed=5))
     for part in (
         "<insitu_xr.ReadPlan>",
-        f"5 of 8 samples, shuffled in blocks of {found.runs.block} or more, seed 5",
+        "5 of 8 samples, shuffled",
+        ", seed 5",
         "37 of 40 kept",
         "40 labels of 'step' from 0 to 39, mostly 1 apart",
         "leads    0, +3",

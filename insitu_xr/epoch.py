@@ -1,0 +1,84 @@
+"""One pass over the batches of a loader."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from insitu_xr.batch import Batch
+from insitu_xr.engine.executor import Executor, Ready
+from insitu_xr.errors import ClosedError
+
+
+class Epoch(Iterator[Batch]):
+    """One pass over the batches.
+
+    It is closed at the end, on an error, when nothing refers to it any more, and when the interpreter exits.
+
+    Parameters
+    ----------
+    executor : Executor
+        Carries the epoch out.
+    discard : callable
+        Lets go of slots that a stuck read may yet write into.
+    deliver : callable
+        Makes the batch of what is ready, and notes that the consumer has it.
+    bar : progress bar, optional
+        Moves with every batch.
+    """
+
+    def __init__(
+        self, executor: Executor, discard: Callable[[], None], deliver: Callable[[Ready], Batch], bar: Any = None
+    ) -> None:
+        self._executor, self._deliver, self._bar = executor, deliver, bar
+        self._ended = False
+        # The threads refer to the executor, never to this object, so leaving a loop early ends them.
+        self._finish = weakref.finalize(self, _finish, executor, discard, self._bar)
+
+    def __next__(self) -> Batch:
+        """The next batch.
+
+        Raises
+        ------
+        ReadError
+            If a chunk that the batch needs could not be read or decoded.
+        ClosedError
+            If another epoch of the loader has begun since, or the loader was closed.
+        """
+        if not self._finish.alive and not self._ended:
+            raise ClosedError(
+                "an epoch must be the one that runs, but it was closed, since its loader was closed or another epoch "
+                "began; iterate again"
+            )
+        try:
+            ready = self._executor.next() if not self._ended else None
+        except BaseException:
+            self._ended = True
+            self.close()
+            raise
+        if ready is None:
+            self._ended = True
+            self.close()
+            raise StopIteration
+        if self._bar is not None:
+            self._bar.update()
+        return self._deliver(ready)
+
+    def close(self) -> None:
+        """End the epoch. Idempotent."""
+        self._finish()
+
+
+def _finish(executor: Executor, discard: Callable[[], None], bar: Any) -> None:
+    if not executor.close():
+        discard()
+    if bar is not None:
+        bar.close()
+
+
+def progress_bar(total: int, done: int) -> Any:
+    """A bar that is closed with its epoch."""
+    from tqdm.auto import tqdm
+
+    return tqdm(total=total, initial=done, unit="batch")
