@@ -220,6 +220,7 @@ class DatasetAccessor:
         inputs: Mapping[str, Any] | None = None,
         targets: Mapping[str, Any] | None = None,
         sample_dim: Hashable | Sequence[Hashable] | None = None,
+        time_tolerance: Lead | None = None,
         **named: Any,
     ) -> Manifest:
         """Name splits of the labels, of which no two share one; reads no data.
@@ -243,7 +244,7 @@ class DatasetAccessor:
             Labels within this distance of a label of another split belong to none.
         seed : int
             Seed of the blocks.
-        variables, leads, inputs, targets, sample_dim
+        variables, leads, inputs, targets, sample_dim, time_tolerance
             As for :meth:`loader`. With leads, every split is checked to hold a whole window.
 
         Returns
@@ -273,7 +274,7 @@ class DatasetAccessor:
         ds, only = self._dataset()
         if only is not None and variables is None and inputs is None and targets is None:
             variables = [only]
-        asked = Asked(variables, leads, inputs, targets, sample_dim=sample_dim)
+        asked = Asked(variables, leads, inputs, targets, sample_dim=sample_dim, time_tolerance=time_tolerance)
         selections = {"train": train, "val": val, "test": test, **named}
         return make_splits(ds, asked, SplitAsked(selections, fractions, by, block, gap, seed))
 

@@ -6,7 +6,7 @@ import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -27,7 +27,7 @@ from insitu_xr.limits import MIB, Limits, format_bytes
 from insitu_xr.pickling import dumps, loads
 from insitu_xr.plan.plan import ReadPlan
 from insitu_xr.plan.schedule import Residency
-from insitu_xr.resuming import position_of, state_of
+from insitu_xr.resuming import fingerprint, position_of, state_of
 
 ADAPTERS = "insitu_xr.adapters"
 #: a MemoryStore that holds more is not pickled: every worker would get a copy
@@ -131,7 +131,11 @@ class Loader:
         >>> [batch.positions.tolist() for batch in again]
         [[1], [2], [3]]
         """
-        return state_of(self.plan, self._batches, *self._consumed)
+        return state_of(self._fingerprint, len(self), *self._consumed)
+
+    @cached_property
+    def _fingerprint(self) -> dict[str, Any]:
+        return fingerprint(self.plan, self._batches)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where ``state_dict`` was called: iterating gives the rest of that epoch, then those that follow.
@@ -143,7 +147,7 @@ class Loader:
         RequestError
             If the state is of another request or of other labels; names the field that differs, and both values.
         """
-        epoch, batch = position_of(state, self.plan, self._batches)
+        epoch, batch = position_of(state, self._fingerprint, len(self))
         self._stop_running()
         self._consumed = (epoch, batch)
         self._epoch, self._skip = (epoch + 1, 0) if batch == len(self) else (epoch, batch)
@@ -253,6 +257,9 @@ class Loader:
         """Let go of slots that a stuck read may yet write into; the next epoch gets new ones."""
         self._machine = None
         self._ledger = Ledger(self.plan.budget.ceiling, self._ledger.peak)
+        for parts in self._materials.parts.values():
+            for part in parts:
+                part.source.forget_pending()
 
     def _stop_running(self) -> None:
         running = self._running() if self._running is not None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from insitu_xr.errors import RequestError
+from insitu_xr.geometry.times import format_duration
 from insitu_xr.plan.manifest import describe_axis
 from insitu_xr.plan.plan import ReadPlan
-from insitu_xr.plan.request import Request, VariableSpec
+from insitu_xr.plan.request import Request, Take, VariableSpec
 
 FORMAT = 1
 
@@ -27,7 +29,7 @@ def fingerprint(plan: ReadPlan, batches: range) -> dict[str, Any]:
     """
     request, shard = plan.request, plan.request.shard
     found: dict[str, Any] = {
-        "variables": {f"{t.group}/{t.variable}": _leads(request, t.columns) for t in request.takes},
+        "variables": {f"{t.group}/{t.variable}": _leads(request, t) for t in request.takes},
         "statics": list(request.statics),
         "fields": {name: _field(spec, request) for name, spec in request.variables.items()},
         "layout": request.layout,
@@ -66,8 +68,11 @@ def digest(*arrays: npt.NDArray[Any]) -> str:
     return total.hexdigest()
 
 
-def _leads(request: Request, columns: tuple[int, ...]) -> list[str]:
-    return [str(request.offsets[c].value) for c in columns]
+def _leads(request: Request, take: Take) -> list[str] | str:
+    """Leads as text, however they were written."""
+    values = [request.offsets[c].value for c in take.columns]
+    shown = [format_duration(int(v)) if isinstance(v, np.timedelta64) else str(v) for v in values]
+    return shown if take.windowed else "no lead axis"
 
 
 def _field(spec: VariableSpec, request: Request) -> dict[str, Any]:
@@ -91,14 +96,14 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def state_of(plan: ReadPlan, batches: range, epoch: int, batch: int) -> dict[str, Any]:
-    """The state after ``batch`` batches of an epoch."""
-    if batch == len(batches):
+def state_of(identity: Mapping[str, Any], n_batches: int, epoch: int, batch: int) -> dict[str, Any]:
+    """The state of a loader with this fingerprint after ``batch`` of ``n_batches`` batches of an epoch."""
+    if batch == n_batches:
         epoch, batch = epoch + 1, 0
-    return {"format": FORMAT, "epoch": epoch, "batch": batch, "fingerprint": fingerprint(plan, batches)}
+    return {"format": FORMAT, "epoch": epoch, "batch": batch, "fingerprint": copy.deepcopy(identity)}
 
 
-def position_of(state: Any, plan: ReadPlan, batches: range) -> tuple[int, int]:
+def position_of(state: Any, identity: Mapping[str, Any], n_batches: int) -> tuple[int, int]:
     """Epoch and batch of a state.
 
     Raises
@@ -114,15 +119,15 @@ def position_of(state: Any, plan: ReadPlan, batches: range) -> tuple[int, int]:
         raise RequestError(
             f"format of a state must be {FORMAT}, but got {state['format']!r}; read it with the version that wrote it"
         )
-    for field, saved, here in _differences(state["fingerprint"], fingerprint(plan, batches), ""):
+    for field, saved, here in _differences(state["fingerprint"], identity, ""):
         raise RequestError(
             f"{field} must be what it was when the state was saved, {_short(saved)}, but got {_short(here)}; make the "
             "loader with the same arguments on the same dataset"
         )
     epoch, batch = state["epoch"], state["batch"]
-    if not (isinstance(epoch, int) and isinstance(batch, int) and epoch >= 0 and 0 <= batch <= len(batches)):
+    if not (isinstance(epoch, int) and isinstance(batch, int) and epoch >= 0 and 0 <= batch <= n_batches):
         raise RequestError(
-            f"batch of a state must be from 0 to {len(batches)}, but got batch {batch!r} of epoch {epoch!r}; save "
+            f"batch of a state must be from 0 to {n_batches}, but got batch {batch!r} of epoch {epoch!r}; save "
             "loader.state_dict() as it is"
         )
     return epoch, batch

@@ -251,6 +251,38 @@ def test_an_anchor_that_is_not_read_is_still_its_splits_own() -> None:
     assert {pd.Timestamp(t).day for t in labels} == set(range(16, 21))
 
 
+def test_jittered_labels_are_split_within_their_tolerance() -> None:
+    times = pd.date_range("2000-01-01", periods=40, freq="6h") + pd.to_timedelta(np.arange(40) % 3, "ms")
+    ds = dataset(times)
+    request = {"leads": ["0h", "12h"], "time_tolerance": "1s"}
+    manifest = ds.insitu.split(fractions=(0.5, 0.5), **request)
+    train, read = used(ds, manifest, "train", variables=["t2m"], **request)
+    val, others = used(ds, manifest, "val", variables=["t2m"], **request)
+    assert (len(train), len(val)) == (18, 18)
+    assert not read & others
+
+
+def test_choices_and_splits_that_do_not_meet_are_refused() -> None:
+    ds = dataset(pd.date_range("2000-01-01", periods=20))
+    manifest = ds.insitu.split(train=slice(None, "2000-01-10"), val=slice("2000-01-11", None))
+    request = {"variables": ["t2m"], "manifest": manifest, "split": "train"}
+    assert ds.insitu.plan(anchors=slice("2000-01-08", None), leads=["0D", "1D"], **request).anchors_kept == 2
+    with pytest.raises(RequestError, match="10 outside the split 'train'"):
+        ds.insitu.plan(anchors=slice("2000-01-11", None), **request)
+
+
+def test_members_that_do_not_meet_are_refused() -> None:
+    ds = xr.Dataset(
+        {"t": (("time", "number"), np.zeros((10, 4)))},
+        {"time": pd.date_range("2000-01-01", periods=10), "number": [3, 5, 7, 9]},
+    )
+    manifest = ds.insitu.split(train=[3, 9], test=5, sample_dim="number")
+    with pytest.raises(RequestError, match=r"1 outside the split 'train' \(5\)"):
+        ds.insitu.plan(
+            variables=["t"], sample_dim=("time", "number"), manifest=manifest, split="train", anchors={"number": [5]}
+        )
+
+
 # -- gap and fractions -------------------------------------------------------------------------------------------
 
 
@@ -391,8 +423,9 @@ def test_calendars_differ() -> None:
 
 
 def test_the_same_labels_in_another_resolution_are_the_same() -> None:
-    manifest = dataset(DAYS.as_unit("s")).insitu.split(fractions=(0.8, 0.2))
-    plan = dataset(DAYS.as_unit("ns")).insitu.plan(variables=["t2m"], manifest=manifest, split="val")
+    hours = pd.date_range("1969-12-20", periods=100, freq="7h")
+    manifest = dataset(hours.as_unit("s")).insitu.split(fractions=(0.8, 0.2))
+    plan = dataset(hours.as_unit("ns")).insitu.plan(variables=["t2m"], manifest=manifest, split="val")
     assert plan.anchors_kept == 20
 
 

@@ -81,7 +81,7 @@ class Board[Work, Piece]:
 
     def wants_plan(self, jobs_ahead: int) -> bool:
         """Whether the next batch should be planned: the queue is short and the batch will be wanted."""
-        return self.planned < self.end and (self._queued_jobs < jobs_ahead or self.planned <= self.delivered)
+        return self.planned < self.end and self._queued_jobs < jobs_ahead
 
     def plan(self, loads: list[Load[Work]]) -> None:
         """Add the next batch with the loads that it needs first."""

@@ -115,8 +115,13 @@ class VariableReader:
         order = tuple(kept.index(d) for d in wanted if d in kept)
         return order, tuple(k for k, d in enumerate(wanted) if d not in kept)
 
-    def place(self, job: Job, fetched: Fetched, rows: npt.NDArray[Any]) -> int:
-        """Decode the chunks of a job into a slot; returns the number that the store does not have.
+    def place(self, job: Job, fetched: Fetched, rows: npt.NDArray[Any]) -> tuple[int, int]:
+        """Decode the chunks of a job into a slot.
+
+        Returns
+        -------
+        absent, decoded : int
+            Chunks that the store does not have, and decoded bytes of the others.
 
         Parameters
         ----------
@@ -126,16 +131,17 @@ class VariableReader:
         along = self.layout.axis_units_of(job.unit)
         counts = tuple(u.rows(k) for u, k in zip(self.layout.units, along, strict=True))
         inner = tuple(slice(0, n) for n in counts)
-        absent = 0
+        absent = decoded_bytes = 0
         for number, (cell, chunk) in enumerate(zip(job.cells, job.chunks, strict=True)):
             raw, fetched.raw[number] = fetched.raw[number], None
             absent += raw is None
             decoded = job.source.decode(raw, chunk)
+            decoded_bytes += 0 if raw is None else decoded.nbytes
             piece = self._values(decoded, self._selection(cell, job.part, along), job.part)
             order, new = self._orders[job.part]
             piece = np.expand_dims(piece.transpose(order), new)
             rows[(*inner, *cell.target)] = piece
-        return absent
+        return absent, decoded_bytes
 
     def peek(self, unit: int, row: int, cell: Cell) -> npt.NDArray[Any]:
         """Read one row of one chunk, shape (1 per sample dimension..., *part of the field); blocks."""

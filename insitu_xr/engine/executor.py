@@ -300,7 +300,7 @@ class Executor:
         try:
             with self._changed:
                 self._hold(layout.place_bytes)
-            absent = job.reader.place(job, fetched, task.store.arenas[layout.spec.name][job.slot])
+            absent, decoded_bytes = job.reader.place(job, fetched, task.store.arenas[layout.spec.name][job.slot])
         except BaseException as error:
             self._failed(task, error, "decoded", job.raw_bytes + layout.place_bytes)
             return
@@ -311,7 +311,7 @@ class Executor:
                 gets=fetched.gets,
                 bytes_read=fetched.bytes,
                 decodes=n - absent,
-                bytes_decoded=(n - absent) * layout.chunk_bytes,
+                bytes_decoded=decoded_bytes,
                 absent=absent,
                 decode_seconds=time.perf_counter() - began,
             )

@@ -57,6 +57,9 @@ class Source(Protocol):
     def decode(self, raw: Any, chunk: Chunk) -> npt.NDArray[Any]:
         """Decode a raw chunk; the fill value where ``raw`` is None."""
 
+    def forget_pending(self) -> None:
+        """Wait no longer for reads that others began, since they may never end."""
+
 
 class ShortReadError(OSError):
     """The store returned fewer bytes than the range that was asked for."""
@@ -181,7 +184,8 @@ class ZarrSource:
             index = None if raw is None else self.stored.decode_index(raw, shard)
         except BaseException as error:
             with self._lock:
-                del self._indexes[shard]
+                if self._indexes.get(shard) is future:
+                    del self._indexes[shard]
             if isinstance(error, asyncio.CancelledError | GeneratorExit):
                 future.set_result(_GIVEN_UP)  # whoever waits reads it themselves
             else:
@@ -195,6 +199,11 @@ class ZarrSource:
         if not self.stored.decodable:
             return np.asarray(raw)
         return self.stored.fill(chunk) if raw is None else self.stored.decode(raw, chunk)
+
+    def forget_pending(self) -> None:
+        """Read the index of a shard anew where whoever reads it is stuck."""
+        with self._lock:
+            self._indexes = {shard: future for shard, future in self._indexes.items() if future.done()}
 
 
 class BlockSource:
@@ -240,3 +249,6 @@ class BlockSource:
     def decode(self, raw: Any, chunk: Chunk) -> npt.NDArray[Any]:
         """The block itself."""
         return np.asarray(raw)
+
+    def forget_pending(self) -> None:
+        """Blocks do not wait for one another."""

@@ -116,6 +116,8 @@ def split_axis(grid: AxisGrid, index: int | IntArray) -> list[AxisPart]:
         chunk = int(grid.chunk_of(np.array([index]))[0])
         return [AxisPart(chunk, int(index) - grid.start(chunk), None)]
     chunks = grid.chunk_of(index)
+    if not len(index):
+        return []
     order = np.argsort(chunks, kind="stable")
     touched, first = np.unique(chunks[order], return_index=True)
     parts = []

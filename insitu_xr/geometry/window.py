@@ -127,7 +127,7 @@ class _Search:
         return BEFORE_START if self._wanted.max().item() + ticks < self._ticks[0].item() - self._tolerance else None
 
     def _refuse_ambiguity(self, target: LabelAxis) -> None:
-        closest = np.diff(self._ticks).min(initial=np.inf)
+        closest = np.diff(self._ticks).min() if len(self._ticks) > 1 else np.inf
         if 2 * self._tolerance >= closest:
             raise RequestError(
                 f"time_tolerance must be less than half of {format_step(target, closest / self._factor)}, the smallest "

@@ -41,23 +41,23 @@ def runs_of(request: Request, groups: tuple[AccessGroup, ...]) -> Runs:
     """Cut the samples into runs along the chunks of the request's pivot, else of its coarsest variable."""
     n = len(request)
     samples = np.arange(n, dtype=np.int64)
-    units = _units(request, groups, samples)
-    if units is None or not n:
+    units = _units(request, groups, samples) if n and request.shuffle in (True, "block") else []
+    if not units:
         # Nothing is gained by keeping neighbours together.
         return Runs(samples, np.array([0, n] if n else [0]), max(1, n))
-    reach = int((units.max(axis=1) - units.min(axis=1)).max())
-    runs = units[:, 0] // max(1, RUN_PER_REACH * reach)
+    reach = int((np.maximum.reduce(units) - np.minimum.reduce(units)).max())
+    runs = units[0] // max(1, RUN_PER_REACH * reach)
     order = samples if np.all(runs[1:] >= runs[:-1]) else np.argsort(runs, kind="stable")
     bounds = np.concatenate([[0], np.flatnonzero(np.diff(runs[order])) + 1, [n]])
     return Runs(order, bounds, _block(request, groups, int(np.median(np.diff(bounds)))))
 
 
-def _units(request: Request, groups: tuple[AccessGroup, ...], samples: IntArray) -> IntArray | None:
-    """Chunks to cut the samples along, shape (samples, columns); None where no chunking matters."""
+def _units(request: Request, groups: tuple[AccessGroup, ...], samples: IntArray) -> list[IntArray]:
+    """Chunks to cut the samples along, column by column; none where no chunking matters."""
     if request.pivot is not None:
-        return np.stack([chunk_numbers(request, request.pivot, c) for c in range(len(request.offsets))], axis=1)
+        return [chunk_numbers(request, request.pivot, c) for c in range(request.partners.shape[1])]
     moving = [g for g in groups if g.first.sample_dims]
-    return min(moving, key=lambda g: g.n_units).units(request, samples) if moving else None
+    return [*min(moving, key=lambda g: g.n_units).units(request, samples).T] if moving else []
 
 
 def chunk_numbers(request: Request, pivot: VariableSpec, column: int) -> IntArray:

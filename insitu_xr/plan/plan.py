@@ -57,12 +57,17 @@ class ReadPlan:
         ------
         CeilingError
             If the ceiling is below what one batch needs.
+        RequestError
+            If a sampler does not return what it must.
         """
         groups = access_groups(request)
         runs = runs_of(request, groups)
         needed = [largest_batch(request, runs, g) for g in groups]
         size = batch_bytes(request, stacks, min(request.batch_size, len(request)))
-        return cls(request, groups, runs, divide(groups, needed, size, memory, limits), stacks)
+        plan = cls(request, groups, runs, divide(groups, needed, size, memory, limits), stacks)
+        if request.sampler is not None:
+            plan.order(0)  # what a sampler of the caller returns is checked before any data is read
+        return plan
 
     # -- epochs --------------------------------------------------------------------------------------------------
 

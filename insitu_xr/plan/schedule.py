@@ -71,7 +71,8 @@ class Residency:
         if self._crowded and self.slot_of:
             first = uses.first_use()
             for unit in self.slot_of:
-                self._remember(unit, int(first[unit]), -1)
+                self._next_use[unit], self._last_use[unit] = int(first[unit]), -1
+                self._enter(unit)
         self.hits = 0
 
     def __iter__(self):  # type: ignore[no-untyped-def]
@@ -87,35 +88,31 @@ class Residency:
         absent = [u for u in units if u not in self.slot_of]
         self.hits += len(units) - len(absent)
         if self._crowded:
-            # What this batch uses is marked before anything is freed, so that it is never a victim.
-            for unit, upcoming in zip(units, following, strict=True):
-                self._remember(unit, upcoming, batch)
+            # What this batch uses is marked first, which outdates its entries in the heap, and entered again last:
+            # so it is never a victim of its own batch.
+            self._next_use.update(zip(units, following, strict=True))
+            self._last_use.update(dict.fromkeys(units, batch))
         fetches = []
         for unit in absent:
-            slot, after = (self._free.pop(), -1) if self._free else self._evict(batch)
+            slot, after = (self._free.pop(), -1) if self._free else self._evict()
             self.slot_of[unit] = slot
             fetches.append(Fetch(unit, slot, batch, after))
+        if self._crowded:
+            for unit in units:
+                self._enter(unit)
         return fetches
 
-    def _remember(self, unit: int, next_use: int, last_use: int) -> None:
-        self._next_use[unit], self._last_use[unit] = next_use, last_use
+    def _enter(self, unit: int) -> None:
         # Among equals the one that was used longest ago goes first: its slot is free soonest.
-        heapq.heappush(self._heap, (-next_use, last_use, unit))
+        heapq.heappush(self._heap, (-self._next_use[unit], self._last_use[unit], unit))
 
-    def _evict(self, batch: int) -> tuple[int, int]:
-        waiting = []
+    def _evict(self) -> tuple[int, int]:
         while True:
-            entry = heapq.heappop(self._heap)
-            negative, last_use, unit = entry
-            if last_use == batch:
-                waiting.append(entry)  # in use by this very batch, perhaps not yet in its slot
-                continue
-            if unit in self.slot_of and (-negative, last_use) == (self._next_use[unit], self._last_use[unit]):
-                break
+            negative, last_use, unit = heapq.heappop(self._heap)
+            current = (-negative, last_use) == (self._next_use[unit], self._last_use[unit])
+            if current and unit in self.slot_of:
+                return self.slot_of.pop(unit), last_use
             # else the entry is outdated
-        for entry in waiting:
-            heapq.heappush(self._heap, entry)
-        return self.slot_of.pop(unit), last_use
 
 
 def count_reads(group: AccessGroup, uses: Uses, n_slots: int) -> int:

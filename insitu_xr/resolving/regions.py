@@ -16,7 +16,7 @@ _LONGITUDES = frozenset({"lon", "longitude", "long", "nav_lon"})
 _EAST = frozenset({"degrees_east", "degree_east", "degree_E", "degrees_E", "degreeE", "degreesE"})
 
 
-def region(ds: xr.Dataset, bounds: Mapping[Any, slice], *, wrap: bool = False) -> xr.Dataset:
+def region(ds: xr.Dataset, bounds: Mapping[Any, Any], *, wrap: bool = False) -> xr.Dataset:
     """Select a region, lazily.
 
     Parameters
@@ -58,7 +58,7 @@ def is_longitude(ds: xr.Dataset, dim: Any) -> bool:
     return attrs.get("standard_name") == "longitude" or attrs.get("units") in _EAST or str(dim).lower() in _LONGITUDES
 
 
-def _positions(ds: xr.Dataset, dim: Any, chosen: slice, east: bool) -> IntArray:
+def _positions(ds: xr.Dataset, dim: Any, chosen: Any, east: bool) -> IntArray:
     if dim not in ds.dims:
         raise UnknownNameError(
             f"region must be given for dimensions of the dataset, but got {dim!r}; it has {sorted(map(str, ds.dims))}"

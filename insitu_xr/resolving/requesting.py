@@ -98,8 +98,7 @@ def request_of(
     resolved = resolve_windows(axes[lead_axis], groups, asked.time_tolerance)
     limits = chosen_by(asked.manifest, asked.split, axes)
     every, dropped = kept(axes, lead_axis, choice, resolved.windows, limits)
-    complete = every[lead_axis]
-    if not len(complete):
+    if not all(map(len, every)):
         raise _nothing_kept(axes[lead_axis], resolved.offsets, dropped)
     mesh = np.stack([m.ravel() for m in np.meshgrid(*every, indexing="ij")], axis=1).astype(np.int64)
     request = Request(

@@ -120,7 +120,7 @@ class Labels:
         if self._index is None:
             return pd.RangeIndex(len(self.axis))
         index = self._index[::-1] if self._descends else self._index
-        return CalendarIndex(index) if isinstance(index, xr.CFTimeIndex) else index
+        return CalendarIndex(index) if isinstance(index, xr.CFTimeIndex) else index  # type: ignore[no-untyped-call]
 
     def _mask(self, selection: Any, thing: str) -> npt.NDArray[np.bool_] | None:
         if isinstance(selection, str | slice) or np.ndim(selection) == 0:

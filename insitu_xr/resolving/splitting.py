@@ -55,7 +55,7 @@ def splits_of(ds: xr.Dataset, asked: Asked, wanted: SplitAsked) -> tuple[Splits,
     axis = next((a for a in axes if a.kind == "time"), axes[0])
     if all(group.leads is None for group in groups):
         return split_axis(axis, wanted), names
-    resolved = resolve_windows(axis, groups)
+    resolved = resolve_windows(axis, groups, asked.time_tolerance)
     steps = [0, *(o.ticks for o in resolved.offsets if o.ticks is not None)]
     return split_axis(axis, wanted, resolved.windows, max(steps) - min(steps)), names
 

@@ -66,7 +66,9 @@ def placed(reader: VariableReader, unit: int) -> list[Any]:
     layout = reader.layout
     rows = np.full((*layout.row_shape, *layout.field_shape), -1, layout.spec.dtype)
     for job in reader.jobs(unit, 0):
-        assert reader.place(job, job.source.read(job.chunks), rows) == 0
+        absent, decoded = reader.place(job, job.source.read(job.chunks), rows)
+        assert absent == 0
+        assert decoded > 0
     count = layout.units[0].rows(unit)
     assert (rows[count:] == -1).all()
     return list(rows[:count].tolist())

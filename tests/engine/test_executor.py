@@ -145,6 +145,38 @@ def test_closing_while_reads_hang_is_bounded_and_the_loader_goes_on(sync: bool |
         loader.close()
 
 
+class StuckOnceStore(InterceptingStore):
+    """Its first read of data does not end before the test does."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.armed, self.stuck, self.end = False, threading.Event(), threading.Event()
+
+    @override
+    def get_sync(self, key: str, *, prototype: Any = None, byte_range: Any = None) -> Any:
+        if self.armed and is_data(key):
+            self.armed = False
+            self.stuck.set()
+            self.end.wait(60)
+            raise OSError("ended with the test")
+        return super().get_sync(key, prototype=prototype, byte_range=byte_range)
+
+
+def test_an_index_read_that_never_ends_costs_its_own_epoch_only() -> None:
+    written = stored((8, 6))
+    store = StuckOnceStore(written.store)
+    loader = loader_with(Limits(threads=2, close_seconds=0.2), written.open(store), variables=["a"], batch_size=4)
+    store.armed = True
+    try:
+        epoch = iter(loader)
+        assert store.stuck.wait(10)
+        epoch.close()  # type: ignore[attr-defined]
+        assert_batches_equal(loader, written.open(), sample_dim="time", variables=["a"])
+    finally:
+        store.end.set()
+        loader.close()
+
+
 @pytest.mark.parametrize("sync", [None, False], ids=["sync", "async"])
 def test_closing_the_loader_while_reads_hang(sync: bool | None) -> None:
     gates = GatedStore(stored().store, is_data, sync=sync)

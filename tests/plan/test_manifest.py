@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from insitu_xr.errors import RequestError
 from insitu_xr.geometry.times import label_axis
-from insitu_xr.plan.manifest import Manifest, describe_axis
+from insitu_xr.plan.manifest import Manifest, _anchor_ranges, describe_axis
 from insitu_xr.plan.ranges import from_ranges, to_ranges
 from tests.plan.requests import request, variable
 
@@ -73,6 +73,33 @@ def test_json_round_trip(tmp_path: Path) -> None:
 def test_another_format_is_refused(content: dict[str, Any]) -> None:
     with pytest.raises(RequestError, match="format of a manifest must be 1, but got"):
         Manifest.from_json(json.dumps(content))
+
+
+@pytest.mark.parametrize("text", ["{", '{"format": 1}', '{"format": 1, "source": {}, "axes": 3}'])
+def test_what_is_no_manifest_is_refused(text: str) -> None:
+    with pytest.raises(RequestError, match="manifest must"):
+        Manifest.from_json(text)
+
+
+def test_a_missing_file_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        Manifest.from_json(tmp_path / "splits.json")
+
+
+def test_a_part_is_a_line(tmp_path: Path) -> None:
+    lines = manifest().to_json(tmp_path / "m.json").splitlines()
+    assert len(lines) == 2 + len(["format", *Manifest.__slots__])
+    assert lines[5] == ' "positions": [[[0, 2, 1], [3, 5, 1]]],'
+
+
+def test_anchors_of_several_dimensions_are_kept_as_selections_of_each() -> None:
+    mesh = np.array([[a, b] for a in (0, 1, 4) for b in (2, 3)])
+    assert _anchor_ranges(mesh, (6, 5)) == (((0, 2, 1), (4, 5, 1)), ((2, 4, 1),))
+    odd = mesh[[0, 1, 2, 5]]
+    assert from_ranges(_anchor_ranges(odd, (6, 5))[0]).tolist() == [a * 5 + b for a, b in odd]
+    kept = replace(manifest(), axes=({}, {}), positions=_anchor_ranges(odd, (6, 5)))
+    with pytest.raises(RequestError, match="must be the product of one selection per dimension"):
+        kept.anchors()
 
 
 def test_axes_with_the_same_ends_differ_by_their_digest() -> None:
