@@ -150,12 +150,12 @@ class StuckOnceStore(InterceptingStore):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.armed, self.stuck, self.end = False, threading.Event(), threading.Event()
+        self.armed, self.stuck, self.end = threading.Event(), threading.Event(), threading.Event()
 
     @override
     def get_sync(self, key: str, *, prototype: Any = None, byte_range: Any = None) -> Any:
-        if self.armed and is_data(key):
-            self.armed = False
+        if self.armed.is_set() and is_data(key):
+            self.armed.clear()
             self.stuck.set()
             self.end.wait(60)
             raise OSError("ended with the test")
@@ -166,7 +166,7 @@ def test_an_index_read_that_never_ends_costs_its_own_epoch_only() -> None:
     written = stored((8, 6))
     store = StuckOnceStore(written.store)
     loader = loader_with(Limits(threads=2, close_seconds=0.2), written.open(store), variables=["a"], batch_size=4)
-    store.armed = True
+    store.armed.set()
     try:
         epoch = iter(loader)
         assert store.stuck.wait(10)
