@@ -5,7 +5,7 @@ Importing this package registers ``ds.insitu`` and ``da.insitu``.
 
 from __future__ import annotations
 
-from insitu_xr.accessor import register
+from insitu_xr.accessor import join, register
 from insitu_xr.batch import Batch
 from insitu_xr.errors import InsituError
 from insitu_xr.loader import Loader
@@ -16,6 +16,16 @@ from insitu_xr.plan.quality import shuffle_quality
 
 __version__ = "0.1.0"
 
-__all__ = ["Batch", "InsituError", "Loader", "Manifest", "ReadPlan", "__version__", "open_dataset", "shuffle_quality"]
+__all__ = [
+    "Batch",
+    "InsituError",
+    "Loader",
+    "Manifest",
+    "ReadPlan",
+    "__version__",
+    "join",
+    "open_dataset",
+    "shuffle_quality",
+]
 
 register()

@@ -18,6 +18,8 @@ from insitu_xr.loader import Loader
 from insitu_xr.plan.manifest import Manifest
 from insitu_xr.plan.plan import ReadPlan
 from insitu_xr.resolving import Asked, Drawing, SplitAsked
+from insitu_xr.resolving.catalog import Catalog
+from insitu_xr.resolving.catalog import join as check_joined
 from insitu_xr.resolving.regions import region
 
 
@@ -39,9 +41,9 @@ def _arguments_of[**P, R](
 
 
 def _build(
-    self: DatasetAccessor,
+    self: _Reading,
     variables: Sequence[str] | str | None = None,
-    leads: Sequence[Lead] | Lead | None = None,
+    leads: Sequence[Lead] | Mapping[str, Any] | Lead | None = None,
     *,
     inputs: Mapping[str, Any] | None = None,
     targets: Mapping[str, Any] | None = None,
@@ -70,33 +72,22 @@ def _build(
     progress: bool = False,
     computed: Literal["raise", "load"] = "raise",
 ) -> Built:
-    ds, only = self._dataset()
+    source, only = self._source()
     if only is not None and variables is None and inputs is None and targets is None:
         variables = [only]
     asked = Asked(variables, leads, inputs, targets, statics, sample_dim, batch_size, shuffle, seed, drop_last, layout)
     drawing = Drawing(shuffle_window, weights, sampler, rank, world_size, partial)
     asked = replace(asked, manifest=manifest, split=split, drawing=drawing)
     asked = replace(asked, anchors=anchors, every=every, at=at, exclude=exclude, time_tolerance=time_tolerance)
-    return build(ds, asked, memory=memory, dtype=dtype, progress=progress, computed=computed)
+    return build(source, asked, memory=memory, dtype=dtype, progress=progress, computed=computed)
 
 
-class DatasetAccessor:
-    """``ds.insitu``: train, infer and verify in place.
+class _Reading:
+    """Loaders, plans and splits of whatever is read."""
 
-    Examples
-    --------
-    >>> import numpy as np, xarray as xr, insitu_xr
-    >>> ds = xr.Dataset({"t2m": (("step", "x"), np.zeros((6, 2), "f4"))})
-    >>> ds.insitu.plan(variables=["t2m"], sample_dim="step", batch_size=4).n_batches
-    2
-    """
-
-    def __init__(self, ds: xr.Dataset) -> None:
-        self._ds = ds
-
-    def _dataset(self) -> tuple[xr.Dataset, str | None]:
-        """The dataset, and the variable to deliver where none is named."""
-        return self._ds, None
+    def _source(self) -> tuple[xr.Dataset | Catalog, str | None]:
+        """What is read, and the variable to deliver where none is named."""
+        raise NotImplementedError
 
     @_arguments_of(_build)
     def loader(self, built: Built) -> Loader:
@@ -216,7 +207,7 @@ class DatasetAccessor:
         gap: Any = 0,
         seed: int = 0,
         variables: Sequence[str] | str | None = None,
-        leads: Sequence[Lead] | Lead | None = None,
+        leads: Sequence[Lead] | Mapping[str, Any] | Lead | None = None,
         inputs: Mapping[str, Any] | None = None,
         targets: Mapping[str, Any] | None = None,
         sample_dim: Hashable | Sequence[Hashable] | None = None,
@@ -271,12 +262,30 @@ class DatasetAccessor:
         >>> ds.insitu.plan(leads=["0D", "5D"], variables=["t2m"], manifest=manifest, split="val").anchors_kept
         46
         """
-        ds, only = self._dataset()
+        source, only = self._source()
         if only is not None and variables is None and inputs is None and targets is None:
             variables = [only]
         asked = Asked(variables, leads, inputs, targets, sample_dim=sample_dim, time_tolerance=time_tolerance)
         selections = {"train": train, "val": val, "test": test, **named}
-        return make_splits(ds, asked, SplitAsked(selections, fractions, by, block, gap, seed))
+        return make_splits(source, asked, SplitAsked(selections, fractions, by, block, gap, seed))
+
+
+class DatasetAccessor(_Reading):
+    """``ds.insitu``: train, infer and verify in place.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr, insitu_xr
+    >>> ds = xr.Dataset({"t2m": (("step", "x"), np.zeros((6, 2), "f4"))})
+    >>> ds.insitu.plan(variables=["t2m"], sample_dim="step", batch_size=4).n_batches
+    2
+    """
+
+    def __init__(self, ds: xr.Dataset) -> None:
+        self._ds = ds
+
+    def _source(self) -> tuple[xr.Dataset | Catalog, str | None]:
+        return self._ds, None
 
     def region(self, *, wrap: bool = False, **bounds: slice) -> xr.Dataset:
         """Select a region by label, lazily; see :func:`insitu_xr.resolving.regions.region`.
@@ -324,8 +333,58 @@ class DataArrayAccessor(DatasetAccessor):
         super().__init__(array.to_dataset(name=name))
         self._name = name
 
-    def _dataset(self) -> tuple[xr.Dataset, str | None]:
+    def _source(self) -> tuple[xr.Dataset | Catalog, str | None]:
         return self._ds, self._name
+
+
+class Joined(_Reading):
+    """Several datasets in one loader, aligned by label; made by :func:`insitu_xr.join`."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def __repr__(self) -> str:
+        lines = [f"  {name}: {dict(ds.sizes)}" for name, ds in self._catalog.datasets.items()]
+        return "\n".join([f"<insitu_xr.Joined on {self._catalog.on!r}>", *lines])
+
+    def _source(self) -> tuple[xr.Dataset | Catalog, str | None]:
+        return self._catalog, None
+
+
+def join(datasets: Mapping[str, xr.Dataset], on: str = "time") -> Joined:
+    """Join datasets of different stores, grids, chunks, starts and steps in one loader.
+
+    Anchors are the labels of the first dataset. The others are looked up by label, and what they lack drops anchors,
+    which the plan counts for each of them. Variables are named ``"dataset/variable"``, or by the variable alone where
+    only one dataset has it.
+
+    Parameters
+    ----------
+    datasets : mapping of name to Dataset
+    on : str
+        The dimension to align along.
+
+    Returns
+    -------
+    Joined
+        Has ``loader``, ``plan`` and ``split``, as ``ds.insitu`` has them.
+
+    Raises
+    ------
+    InsituError
+        If a dataset does not have the dimension, or labels for it.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd, xarray as xr, insitu_xr
+    >>> sixes, hours = pd.date_range("2000", periods=4, freq="6h"), pd.date_range("2000-01-01T06", periods=7, freq="1h")
+    >>> era5 = xr.Dataset({"t2m": ("time", np.arange(4.0))}, {"time": sixes})
+    >>> sat = xr.Dataset({"ir": ("time", np.arange(7.0))}, {"time": hours})
+    >>> both = insitu_xr.join({"era5": era5, "sat": sat})
+    >>> [(batch["t2m"].tolist(), batch["ir"].tolist()) for batch in both.loader(variables=["t2m", "ir"])]
+    [([1.0, 2.0], [0.0, 6.0])]
+    """
+    return Joined(check_joined(datasets, on))
 
 
 def register() -> None:

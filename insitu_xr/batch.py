@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from insitu_xr.errors import UnknownNameError
+from insitu_xr.geometry.times import LabelAxis
+from insitu_xr.labelled import coords_of, to_xarray
 from insitu_xr.plan.arrays import Key
 from insitu_xr.plan.channels import Stack
 from insitu_xr.plan.request import Request, Take
@@ -23,71 +25,95 @@ if TYPE_CHECKING:
 Arrays = dict[str, npt.NDArray[Any]] | npt.NDArray[Any]
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
+class Forecast:
+    """Lead times of a forecast, which valid times are counted with."""
+
+    lead_dim: str
+    lead_times: npt.NDArray[np.timedelta64]
+
+
+@dataclass(frozen=True, eq=False)
 class BatchContext:
-    """What all batches of a loader share: the request, and the dataset's coordinates and attributes."""
+    """What all batches of a loader share: the request, and the datasets' coordinates and attributes.
+
+    Attributes
+    ----------
+    outlines : mapping of dataset to Dataset
+        The datasets without data variables; the name of a single one is "".
+    homes : mapping of variable to dataset
+        The dataset that each variable is in.
+    attrs : mapping of variable to dict
+        Attributes of every variable.
+    """
 
     request: Request
-    dataset: xr.Dataset
     stacks: Mapping[str, Stack] | None
+    outlines: Mapping[str, xr.Dataset]
+    homes: Mapping[str, str]
+    attrs: Mapping[str, dict[Any, Any]]
+    forecast: Forecast | None = None
 
     @cached_property
-    def _names(self) -> list[str]:
-        return [*dict.fromkeys(t.variable for t in self.request.takes), *self.request.statics]
-
-    @cached_property
-    def outline(self) -> xr.Dataset:
-        """The dataset without data variables; coordinates that are stored stay so."""
-        return self.dataset[self._names].coords.to_dataset().assign_attrs(self.dataset.attrs)
-
-    @cached_property
-    def attrs(self) -> dict[str, dict[Any, Any]]:
-        """Attributes of every variable."""
-        return {name: dict(self.dataset[name].attrs) for name in self._names}
-
-    @cached_property
-    def coords(self) -> xr.Dataset:
+    def coords(self) -> dict[str, xr.Dataset]:
         """All coordinates, in memory; read once, when a batch is first asked for them."""
-        return self.outline.drop_attrs(deep=False).copy(deep=False).load()
+        return {home: outline.copy(deep=False).load() for home, outline in self.outlines.items()}
 
-    @cached_property
-    def lead_dim(self) -> str:
-        """Name of the lead dimension in ``Batch.to_xarray``."""
-        return "lead_time" if "lead_time" not in self.dataset.dims else "lead"
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What batches need, without data variables, which may be large or lie in memory."""
-        names = ("request", "stacks", "outline", "attrs", "lead_dim")
-        return {"dataset": None, **{name: getattr(self, name) for name in names}}
+    @property
+    def first(self) -> str:
+        """The dataset whose labels are the anchors."""
+        return next(iter(self.outlines))
 
     def narrow(self, samples: IntArray) -> BatchContext:
         """The context of some samples alone, in their order and without the rest of the axes: small to send."""
         request = self.request
-        anchors, partners = request.anchors[samples].copy(), request.partners[samples]
-        axes, kept = list(request.axes), {}
-        for k, axis in enumerate(axes):
-            wanted = [anchors[:, k], partners.ravel()] if k == request.lead_axis else [anchors[:, k]]
-            places = np.unique(np.concatenate(wanted))
-            anchors[:, k] = np.searchsorted(places, anchors[:, k])
-            partners = np.searchsorted(places, partners) if k == request.lead_axis else partners
-            axes[k] = replace(axis, labels=axis.labels[places], ticks=axis.ticks[places])
-            kept[axis.dim] = places
-        variables = {name: replace(spec, segments=()) for name, spec in request.variables.items()}
-        small = object.__new__(BatchContext)
-        small.__dict__.update(self.__getstate__())
-        small.outline = self.coords.isel(kept, missing_dims="ignore").assign_attrs(self.outline.attrs)
-        small.request = replace(
+        anchors, partners = request.anchors[samples].copy(), request.partners[samples].copy()
+        axes, cut = [], {}
+        for k, axis in enumerate(request.axes):
+            mine = [c for c in range(partners.shape[1]) if k == request.lead_axis and request.target(c) is axis]
+            places = np.unique(np.concatenate([anchors[:, k], partners[:, mine].ravel()]))
+            anchors[:, k], partners[:, mine] = (
+                np.searchsorted(places, anchors[:, k]),
+                np.searchsorted(places, partners[:, mine]),
+            )
+            axes.append(_part(axis, places))
+            cut[axis.dim] = places
+        targets = []
+        for c in range(partners.shape[1]):
+            target = request.target(c)
+            if target is request.axes[request.lead_axis]:
+                targets.append(axes[request.lead_axis])
+                continue
+            places = np.unique(partners[:, c])
+            partners[:, c] = np.searchsorted(places, partners[:, c])
+            targets.append(_part(target, places))
+        lead = request.axes[request.lead_axis].dim
+        outlines = {
+            home: every.isel(
+                cut if home == self.first else {k: v for k, v in cut.items() if k != lead}, missing_dims="ignore"
+            )
+            for home, every in self.coords.items()
+        }
+        small = replace(
             request,
             axes=tuple(axes),
+            targets=tuple(targets),
             anchors=anchors,
             partners=partners,
-            variables=variables,
+            variables={name: replace(spec, segments=()) for name, spec in request.variables.items()},
             source={},
             weights=None,
             sampler=None,
             pivot=None,
         )
-        return small
+        forecast = self.forecast
+        if forecast is not None and forecast.lead_dim in cut:
+            forecast = replace(forecast, lead_times=forecast.lead_times[cut[forecast.lead_dim]])
+        return replace(self, request=small, outlines=outlines, forecast=forecast)
+
+
+def _part(axis: LabelAxis, places: IntArray) -> LabelAxis:
+    return replace(axis, labels=axis.labels[places], ticks=axis.ticks[places])
 
 
 class Batch:
@@ -120,16 +146,16 @@ class Batch:
         padded: npt.NDArray[np.bool_] | None = None,
         positions: IntArray | None = None,
     ) -> None:
-        self._context, self._samples, self._arrays = context, samples, arrays
+        self.context, self._samples, self._arrays = context, samples, arrays
         self.padded = np.zeros(len(samples), bool) if padded is None else padded
         anchors = context.request.anchors[samples]
         #: positions along the axes of the context, which hold a part of the dataset's where the batch was sent
-        self._places: IntArray = anchors[:, 0] if anchors.shape[1] == 1 else anchors
-        self.positions: IntArray = self._places if positions is None else positions
+        self.places: IntArray = anchors[:, 0] if anchors.shape[1] == 1 else anchors
+        self.positions: IntArray = self.places if positions is None else positions
 
     def __reduce__(self) -> tuple[Any, ...]:
         arguments = (np.arange(len(self)), self._arrays, self.padded, self.positions)
-        return Batch, (self._context.narrow(self._samples), *arguments)
+        return Batch, (self.context.narrow(self._samples), *arguments)
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -143,31 +169,32 @@ class Batch:
     @property
     def groups(self) -> tuple[str, ...]:
         """Names of the groups: ``("variables",)``, or those of ``inputs`` and ``targets`` that were asked for."""
-        return tuple(dict.fromkeys(t.group for t in self._context.request.takes))
+        return tuple(dict.fromkeys(t.group for t in self.context.request.takes))
 
-    def _group(self, group: str) -> Arrays:
+    def group(self, group: str) -> Arrays:
+        """The arrays of a group: by name, or one array in the stacked layout."""
         if group not in self.groups:
             raise UnknownNameError(
                 f"group of a batch must be one of {list(self.groups)}, but got {group!r}; ask for it in the loader"
             )
-        if self._context.stacks is not None:
+        if self.context.stacks is not None:
             return self._arrays[group, ""]
         return {name: array for (g, name), array in self._arrays.items() if g == group}
 
     @property
     def variables(self) -> Arrays:
         """Arrays by name, or one array ``(batch, channel, *grid)`` in the stacked layout, of ``variables=``."""
-        return self._group("variables")
+        return self.group("variables")
 
     @property
     def inputs(self) -> Arrays:
         """Arrays by name, or one array ``(batch, channel, *grid)`` in the stacked layout, of ``inputs=``."""
-        return self._group("inputs")
+        return self.group("inputs")
 
     @property
     def targets(self) -> Arrays:
         """Arrays by name, or one array ``(batch, channel, *grid)`` in the stacked layout, of ``targets=``."""
-        return self._group("targets")
+        return self.group("targets")
 
     @property
     def statics(self) -> dict[str, npt.NDArray[Any]]:
@@ -181,7 +208,7 @@ class Batch:
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         """The array of a variable, shape ``(batch, [lead,] *field)``; a view of its channels in the stacked layout."""
-        request, stacks = self._context.request, self._context.stacks
+        request, stacks = self.context.request, self.context.stacks
         found = [t.group for t in request.takes if t.variable == name]
         if len(found) > 1:
             raise UnknownNameError(
@@ -200,9 +227,9 @@ class Batch:
     @property
     def channels(self) -> list[str] | dict[str, list[str]] | None:
         """Labels of the channels in the stacked layout (a dict by group for several groups); None for "dict"."""
-        if self._context.stacks is None:
+        if self.context.stacks is None:
             return None
-        named = {group: list(stack.channels) for group, stack in self._context.stacks.items()}
+        named = {group: list(stack.channels) for group, stack in self.context.stacks.items()}
         found: list[str] | dict[str, list[str]] = self._single(named)
         return found
 
@@ -217,58 +244,71 @@ class Batch:
 
         Times are datetime64 or cftime objects; a dimension without labels gives positions.
         """
-        request = self._context.request
+        request = self.context.request
         found = {a.dim: a.labels[request.anchors[self._samples, k]] for k, a in enumerate(request.axes)}
         return found if len(found) > 1 else next(iter(found.values()))
 
-    def _takes(self) -> dict[str, Take]:
-        """Any one take of each group: all of a group have the same leads."""
-        return {t.group: t for t in reversed(self._context.request.takes)}
+    def takes(self, group: str) -> list[Take]:
+        """The takes of a group, in order."""
+        return [t for t in self.context.request.takes if t.group == group]
 
     @property
     def leads(self) -> Any:
-        """Leads, timedelta64[ns] for times, shape (leads,); a dict by group for inputs and targets."""
-        offsets = self._context.request.offsets
-        return self._single({g: np.array([offsets[c].value for c in t.columns]) for g, t in self._ordered().items()})
+        """Leads, timedelta64[ns] for times, shape (leads,).
+
+        A dict by group for inputs and targets; a dict by variable where variables of a group have different leads.
+        """
+        return self._single({group: self._alike(group, self._lead_values) for group in self.groups})
+
+    def _lead_values(self, take: Take) -> npt.NDArray[Any]:
+        return np.array([self.context.request.offsets[c].value for c in take.columns])
 
     @property
     def valid_times(self) -> Any:
-        """Labels of anchor + lead, shape (batch, leads); a dict by group for inputs and targets."""
-        return self._single({g: self._valid(t) for g, t in self._ordered().items()})
+        """Labels of anchor + lead, shape (batch, leads); organised like ``leads``.
 
-    def _ordered(self) -> dict[str, Take]:
-        takes = self._takes()
-        return {group: takes[group] for group in self.groups}
+        For a forecast, drawn along its init times, the valid time is init + lead time: shape
+        ``(batch, [leads,] lead times)``, or (batch, leads) where lead times are drawn along as well.
+        """
+        return self._single({group: self._alike(group, self.valid_times_of) for group in self.groups})
 
-    def _valid(self, take: Take) -> npt.NDArray[Any]:
-        request = self._context.request
+    def _alike(self, group: str, of: Callable[[Take], npt.NDArray[Any]]) -> Any:
+        found = {t.variable: of(t) for t in self.takes(group)}
+        first = next(iter(found.values()))
+        same = all(v.shape == first.shape and np.array_equal(v, first) for v in found.values())
+        return first if same else found
+
+    def valid_times_of(self, take: Take) -> npt.NDArray[Any]:
+        """Valid times of one array."""
+        request, forecast = self.context.request, self.context.forecast
         partners = request.partners[self._samples][:, list(take.columns)]
-        return np.asarray(request.axes[request.lead_axis].labels[partners])
+        valid = np.stack([request.target(c).labels[partners[:, k]] for k, c in enumerate(take.columns)], axis=1)
+        if forecast is None or forecast.lead_dim not in request.variables[take.variable].dims:
+            return valid
+        leads: Any = (
+            forecast.lead_times if valid.dtype.kind == "M" else forecast.lead_times.astype("m8[us]").astype(object)
+        )
+        if forecast.lead_dim in request.sample_dims:
+            drawn = request.anchors[self._samples, request.sample_dims.index(forecast.lead_dim)]
+            return np.asarray(valid + leads[drawn][:, None])
+        every = valid[:, :, None] + leads
+        return np.asarray(every if take.windowed else every[:, 0])
 
     # -- xarray --------------------------------------------------------------------------------------------------
 
     @property
-    def coords(self) -> xr.Dataset:
-        """Coordinates of the batch, as a Dataset without data variables."""
-        request, every = self._context.request, self._context.coords
-        if len(request.sample_dims) == 1:
-            # A dimension without a coordinate is in none of them.
-            return every.isel({request.sample_dims[0]: self._places}, missing_dims="ignore")
-        import xarray as xr
-
-        chosen = {
-            dim: xr.DataArray(self._places[:, k], dims="sample")
-            for k, dim in enumerate(request.sample_dims)
-            if dim in every.dims
-        }
-        return every.isel(chosen)
+    def coords(self) -> Any:
+        """Coordinates of the batch, as a Dataset without data variables; a dict by dataset for joined ones."""
+        found = {home: coords_of(self, home) for home in self.context.outlines}
+        return found if len(found) > 1 else found[self.context.first]
 
     def to_xarray(self, group: str | None = None) -> Any:
         """The batch as xarray.
 
         Without leads this is identical to ``ds[variables].isel({sample_dim: batch.positions})``. With leads the
-        sample dimension is followed by a dimension ``lead_time``, and ``valid_time`` is a coordinate. With several
-        sample dimensions, they become one dimension ``sample``.
+        sample dimension is followed by a dimension ``lead_time``, and ``valid_time`` is a coordinate; where variables
+        of a group have different leads, both carry the variable's name. With several sample dimensions, they become
+        one dimension ``sample``.
 
         Parameters
         ----------
@@ -278,60 +318,6 @@ class Batch:
         Returns
         -------
         xarray.Dataset or xarray.DataTree
-            A Dataset for one group; without ``group``, a DataTree if there are several.
+            A Dataset; a DataTree where there are several groups or joined datasets.
         """
-        import xarray as xr
-
-        if group is None and len(self.groups) > 1:
-            return xr.DataTree.from_dict({name: self.to_xarray(name) for name in self.groups})
-        group = self.groups[0] if group is None else group
-        if self._context.stacks is not None:
-            return self._stacked_dataset(group)
-        takes = [t for t in self._context.request.takes if t.group == group]
-        if not takes:
-            self._group(group)  # says which groups there are
-        coords = self.coords
-        arrays = {t.variable: self._variable(t, self._arrays[t.group, t.variable]) for t in takes}
-        for name in self._context.request.statics:
-            spec = self._context.request.variables[name]
-            arrays[name] = xr.Variable(spec.dims, self._arrays["statics", name], self._context.attrs[name])
-        keep = [n for n, c in coords.variables.items() if any(set(c.dims) <= set(a.dims) for a in arrays.values())]
-        dataset = coords[keep].assign(arrays)
-        dataset.attrs = dict(self._context.outline.attrs)
-        return self._with_leads(dataset, takes[0]) if takes[0].windowed else dataset
-
-    def _sample_dim(self) -> str:
-        dims = self._context.request.sample_dims
-        return dims[0] if len(dims) == 1 else "sample"
-
-    def _variable(self, take: Take, array: npt.NDArray[Any]) -> xr.Variable:
-        import xarray as xr
-
-        request = self._context.request
-        dims = request.variables[take.variable].dims
-        attrs = self._context.attrs[take.variable]
-        sample = self._sample_dim()
-        field = [d for d in dims if d not in request.sample_dims]
-        if take.windowed:
-            return xr.Variable((sample, self._context.lead_dim, *field), array, attrs)
-        variable = xr.Variable((sample, *field), array, attrs)
-        return variable.transpose(*dims) if sample in dims else variable
-
-    def _with_leads(self, dataset: xr.Dataset, take: Take) -> xr.Dataset:
-        request, lead = self._context.request, self._context.lead_dim
-        values = np.array([request.offsets[c].value for c in take.columns])
-        dataset = dataset.assign_coords({lead: (lead, values)})
-        if request.axes[request.lead_axis].kind == "time":
-            dataset = dataset.assign_coords(valid_time=((self._sample_dim(), lead), self._valid(take)))
-        return dataset
-
-    def _stacked_dataset(self, group: str) -> xr.Dataset:
-        import xarray as xr
-
-        assert self._context.stacks is not None
-        self._group(group)
-        stack, sample = self._context.stacks[group], self._sample_dim()
-        variable = xr.Variable((sample, "channel", *stack.grid_dims), self._arrays[group, ""])
-        coords = self.coords
-        keep = [n for n, c in coords.variables.items() if set(c.dims) <= set(variable.dims)]
-        return coords[keep].assign({group: variable}).assign_coords(channel=("channel", list(stack.channels)))
+        return to_xarray(self, group)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from insitu_xr.batch import BatchContext
+from insitu_xr.batch import BatchContext, Forecast
 from insitu_xr.engine.decode import Part
 from insitu_xr.engine.fetch import BlockSource, ZarrSource
 from insitu_xr.errors import DtypeError, InsituError, RequestError
@@ -19,10 +19,10 @@ from insitu_xr.geometry.axes import StoredAxes
 from insitu_xr.geometry.grid import AxisGrid
 from insitu_xr.limits import Limits, parse_bytes
 from insitu_xr.loader import Loader, Materials
-from insitu_xr.plan.channels import stacks_of
+from insitu_xr.plan.channels import Stack, stacks_of
 from insitu_xr.plan.manifest import Manifest
 from insitu_xr.plan.plan import ReadPlan
-from insitu_xr.plan.request import VariableSpec
+from insitu_xr.plan.request import Request, VariableSpec
 from insitu_xr.resolving import (
     Asked,
     SplitAsked,
@@ -35,6 +35,8 @@ from insitu_xr.resolving import (
     sample_dims_of,
     splits_of,
 )
+from insitu_xr.resolving.catalog import Catalog
+from insitu_xr.resolving.roles import lead_times, roles_of
 from insitu_xr.tracing import TracedVariable, trace
 from insitu_xr.tracing.foreign import hinted_chunks, reader
 from insitu_xr.tracing.identity import identity
@@ -48,7 +50,7 @@ BLOCK_BYTES = 8 << 20
 class Built:
     """A plan, and what a loader needs beside it."""
 
-    dataset: xr.Dataset
+    catalog: Catalog
     plan: ReadPlan
     materials: Materials
     context: BatchContext
@@ -57,7 +59,7 @@ class Built:
 
 
 def build(
-    ds: xr.Dataset,
+    source: xr.Dataset | Catalog,
     asked: Asked,
     *,
     memory: int | str | None = None,
@@ -69,15 +71,17 @@ def build(
     if asked.layout not in ("dict", "stacked"):
         raise RequestError(f"layout must be 'dict' or 'stacked', but got {asked.layout!r}; give one of them")
     ceiling = None if memory is None else parse_bytes(memory)
-    groups = groups_of(ds, asked)
-    statics = names_of(ds, "statics", asked.statics)
-    sample_dims = sample_dims_of(ds, groups, asked.sample_dim)
+    # Copies of its own, so that nothing the caller does to the datasets later changes the batches.
+    catalog = Catalog.of(source).copy()
+    groups = groups_of(catalog, asked)
+    statics = names_of(catalog, "statics", asked.statics)
+    sample_dims = sample_dims_of(catalog, groups, asked.sample_dim)
     names = [*dict.fromkeys(n for g in groups for n in g.variables), *statics]
-    _check_statics(ds, statics, sample_dims, names)
-    check_not_empty(ds, names)
-    request = request_of(ds, asked, groups, sample_dims, statics)
+    _check_statics(catalog, statics, sample_dims, names)
+    check_not_empty(catalog, names)
+    request = request_of(catalog, asked, groups, sample_dims, statics)
     limits = Limits()
-    built = [_variable(ds[name], sample_dims, computed, dtype, limits) for name in names]
+    built = [_variable(catalog[name], sample_dims, computed, dtype, limits) for name in names]
     request = replace(
         request,
         variables={spec.name: spec for spec, _, _, _ in built},
@@ -86,27 +90,43 @@ def build(
     if asked.manifest is not None:
         asked.manifest.check_source(request.source)
     if request.shuffle == "block":
-        request = replace(request, pivot=pivot_of(ds, sample_dims, _tracer(ds, sample_dims, limits, request.variables)))
+        tracer = _tracer(catalog, sample_dims, limits, request.variables)
+        request = replace(request, pivot=pivot_of(catalog, sample_dims, tracer))
     stacks = None
     if asked.layout == "stacked":
-        channels = channel_dims_of(ds, names, sample_dims)
-        stacks = stacks_of(request, channels.keys(), channels)
+        stacks = stacks_of(request, {name: channel_dims_of(catalog[name], sample_dims) for name in names})
     plan = ReadPlan.of(request, ceiling, limits, stacks)
     materials = Materials(
         parts={spec.name: parts for spec, parts, traced, _ in built if spec.kind != "memory"},
         value_dtypes={spec.name: traced.dtype for spec, _, traced, _ in built},
         memory={spec.name: traced.values for spec, _, traced, _ in built if traced.values is not None},
     )
-    # A copy of its own, so that nothing the caller does to the dataset later changes the batches.
-    own = ds.copy(deep=False)
-    return Built(own, plan, materials, BatchContext(request, own, stacks), limits, progress)
+    return Built(catalog, plan, materials, context_of(request, catalog, stacks), limits, progress)
 
 
-def make_splits(ds: xr.Dataset, asked: Asked, wanted: SplitAsked) -> Manifest:
+def context_of(request: Request, catalog: Catalog, stacks: Mapping[str, Stack] | None) -> BatchContext:
+    """What batches say about their arrays."""
+    names = [*request.variables]
+    homes = {name: catalog.home(name) for name in names}
+    outlines = {}
+    for home, ds in catalog.datasets.items():
+        own = [catalog[n].variable for n in names if homes[n] == home]
+        dims = {d for variable in own for d in variable.dims}
+        coords = {n: c for n, c in ds.coords.items() if set(c.dims) <= dims}
+        outlines[home] = ds.coords.to_dataset()[list(coords)].assign_attrs(ds.attrs)
+    roles, forecast = roles_of(catalog.primary), None
+    lead_dim = request.sample_dims[request.lead_axis]
+    if roles.lead_time is not None and roles.init_time == lead_dim:
+        forecast = Forecast(roles.lead_time, lead_times(catalog.primary, roles.lead_time))
+    return BatchContext(request, stacks, outlines, homes, {n: dict(catalog[n].attrs) for n in names}, forecast)
+
+
+def make_splits(source: xr.Dataset | Catalog, asked: Asked, wanted: SplitAsked) -> Manifest:
     """Split the labels of a dataset, and note the stores that they belong to; reads no data."""
-    splits, names = splits_of(ds, asked, wanted)
-    source = {name: where for name in names if (where := _identity(ds[name])) is not None}
-    return Manifest.of_splits(splits, source)
+    catalog = Catalog.of(source)
+    splits, names = splits_of(catalog, asked, wanted)
+    places = {name: where for name in names if (where := _identity(catalog[name])) is not None}
+    return Manifest.of_splits(splits, places)
 
 
 def _identity(array: xr.DataArray) -> dict[str, Any] | None:
@@ -121,12 +141,12 @@ def _identity(array: xr.DataArray) -> dict[str, Any] | None:
 
 def make_loader(built: Built) -> Loader:
     """A loader, after one small block of every variable was read both ways and compared."""
-    verify(built.dataset, built.plan, built.materials)
+    verify(built.catalog, built.plan, built.materials)
     return Loader(built.plan, built.materials, built.context, built.limits, progress=built.progress)
 
 
 def _tracer(
-    ds: xr.Dataset, sample_dims: tuple[str, ...], limits: Limits, known: Mapping[str, VariableSpec]
+    catalog: Catalog, sample_dims: tuple[str, ...], limits: Limits, known: Mapping[str, VariableSpec]
 ) -> Callable[[str], VariableSpec | None]:
     """Traces a variable that need not be one that is read; None where it cannot be read in place."""
 
@@ -134,18 +154,18 @@ def _tracer(
         if name in known:
             return known[name]
         try:
-            return _variable(ds[name], sample_dims, "raise", None, limits)[0]
+            return _variable(catalog[name], sample_dims, "raise", None, limits)[0]
         except InsituError:
             return None
 
     return spec_of
 
 
-def _check_statics(ds: xr.Dataset, statics: tuple[str, ...], sample_dims: tuple[str, ...], names: list[str]) -> None:
+def _check_statics(catalog: Catalog, statics: tuple[str, ...], sample_dims: tuple[str, ...], names: list[str]) -> None:
     for name in statics:
-        if set(sample_dims) & set(ds[name].dims):
+        if set(sample_dims) & set(catalog[name].dims):
             raise RequestError(
-                f"static {name!r} must not have the sample dimension, but got {tuple(map(str, ds[name].dims))}; "
+                f"static {name!r} must not have the sample dimension, but got {tuple(map(str, catalog[name].dims))}; "
                 "ask for it in variables="
             )
         if names.count(name) > 1:

@@ -13,9 +13,10 @@ from insitu_xr.errors import VerificationError
 from insitu_xr.loader import Materials
 from insitu_xr.plan.plan import ReadPlan
 from insitu_xr.plan.reads import Layout, sample_coordinates
+from insitu_xr.resolving.catalog import Catalog
 
 
-def verify(ds: xr.Dataset, plan: ReadPlan, materials: Materials) -> None:
+def verify(catalog: Catalog, plan: ReadPlan, materials: Materials) -> None:
     """Compare one block of every variable that is read in place.
 
     xarray's lazy wrappers are not a public interface; this catches a change of theirs that types alone do not show.
@@ -30,7 +31,7 @@ def verify(ds: xr.Dataset, plan: ReadPlan, materials: Materials) -> None:
             name = layout.spec.name
             if layout.spec.kind == "stored":
                 reader = VariableReader(layout, materials.parts[name], materials.value_dtypes[name])
-                _verify(ds[name], plan, layout, reader)
+                _verify(catalog[name], plan, layout, reader)
 
 
 def _verify(array: xr.DataArray, plan: ReadPlan, layout: Layout, reader: VariableReader) -> None:

@@ -120,7 +120,7 @@ def test_dropped_anchors_are_counted_by_reason() -> None:
     plan = ds.insitu.plan(variables=["t2m"], leads=["0D", "1D"], manifest=manifest, split="train")
     assert [str(d) for d in plan.dropped] == [
         "10 outside the split 'train' (2000-01-11, 2000-01-12, 2000-01-13, ...)",
-        "1 in a gap (2000-01-04)",
+        "1 in a gap at lead 1D of 't2m' (2000-01-04)",
         "1 reaching outside the split 'train' (2000-01-10)",
     ]
     assert plan.anchors_kept == 7

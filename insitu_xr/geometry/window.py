@@ -183,6 +183,26 @@ def _even(axis: LabelAxis, steps: npt.NDArray[Any]) -> bool:
     return bool(np.all((rest == 0) | (rest > JITTER * step)))
 
 
+def carry_over(axis: LabelAxis, allowed: npt.NDArray[np.bool_], target: LabelAxis) -> npt.NDArray[np.bool_]:
+    """Which labels of another axis lie where labels of this one are allowed: on one, or between two neighbours.
+
+    Examples
+    --------
+    >>> from insitu_xr.geometry.times import label_axis
+    >>> axis, target = label_axis("x", np.array([0, 2, 4]), 3), label_axis("x", np.array([0, 1, 2, 3, 4, 5]), 6)
+    >>> carry_over(axis, np.array([True, True, False]), target).tolist()
+    [True, True, True, False, False, False]
+    """
+    ticks, wanted, _ = common_ticks(axis, target)
+    order = np.argsort(ticks, kind="stable")
+    ticks, allowed = ticks[order], allowed[order]
+    below = np.searchsorted(ticks, wanted, side="right") - 1
+    above = np.searchsorted(ticks, wanted, side="left")
+    inside = (below >= 0) & (above < len(ticks))
+    last = len(ticks) - 1
+    return np.asarray(inside & allowed[np.clip(below, 0, last)] & allowed[np.clip(above, 0, last)])
+
+
 def longest_run(axis: LabelAxis) -> int | float:
     """Reach of the longest stretch without a gap, in ticks: labels apart by the most frequent step.
 

@@ -38,15 +38,14 @@ class Stack:
     channels: tuple[str, ...]
 
 
-def stacks_of(request: Request, channel_dims: Collection[str], labels: Mapping[str, Sequence[str]]) -> dict[str, Stack]:
+def stacks_of(request: Request, labels: Mapping[str, Mapping[str, Sequence[str]]]) -> dict[str, Stack]:
     """Lay out the channels of every group; statics follow in the first group.
 
     Parameters
     ----------
-    channel_dims : collection of str
-        Field dimensions that become channels (levels, members); the others are the grid.
-    labels : mapping of dimension to labels
-        How each position along a channel dimension is written in channel names.
+    labels : mapping of variable to mapping of dimension to labels
+        The field dimensions of each variable that become channels (levels, members), and how their positions are
+        written in channel names; the other dimensions are the grid.
 
     Raises
     ------
@@ -63,18 +62,17 @@ def stacks_of(request: Request, channel_dims: Collection[str], labels: Mapping[s
             entries.append((take.variable, column, suffix))
     for name in request.statics:
         groups[request.takes[0].group].append((name, None, ""))
-    return {group: _stack(request, group, entries, channel_dims, labels) for group, entries in groups.items()}
+    return {group: _stack(request, group, entries, labels) for group, entries in groups.items()}
 
 
 def _stack(
     request: Request,
     group: str,
     entries: Sequence[tuple[str, int | None, str]],
-    channel_dims: Collection[str],
-    labels: Mapping[str, Sequence[str]],
+    labels: Mapping[str, Mapping[str, Sequence[str]]],
 ) -> Stack:
     specs = {name: request.variables[name] for name, _, _ in entries}
-    grids = {n: _grid(request, spec, channel_dims) for n, spec in specs.items()}
+    grids = {n: _grid(request, spec, labels.get(n, {})) for n, spec in specs.items()}
     first = next(iter(grids))
     blocks, names, start = [], [], 0
     for name, column, suffix in entries:
@@ -88,7 +86,7 @@ def _stack(
         count = math.prod(specs[name].shape[specs[name].dims.index(d)] for d in channel)
         order = tuple(field.index(d) for d in (*channel, *grids[name]))
         blocks.append(ChannelBlock(name, column, start, count, order))
-        names += [f"{name}{label}{suffix}" for label in _product([labels[d] for d in channel])]
+        names += [f"{name}{label}{suffix}" for label in _product([labels[name][d] for d in channel])]
         start += count
     other = [n for n, spec in specs.items() if spec.dtype.kind not in "biufc"]
     if other:

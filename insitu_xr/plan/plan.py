@@ -34,7 +34,7 @@ class ReadPlan:
     >>> ds = xr.Dataset({"t2m": ("time", np.zeros(6, "f4"))})
     >>> plan = ds.insitu.plan(variables=["t2m"], sample_dim="time", leads=[0, 2], batch_size=2)
     >>> plan.anchors_kept, [str(d) for d in plan.dropped]
-    (4, ['2 after the end (4, 5)'])
+    (4, ["2 after the end at lead +2 of 't2m' (4, 5)"])
     """
 
     request: Request

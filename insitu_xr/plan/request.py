@@ -81,6 +81,8 @@ class Request:
         Positions of each anchor.
     partners : array of int64, shape (samples, columns)
         Positions of anchor + lead along the dimension that leads move along, ``sample_dims[lead_axis]``.
+    targets : tuple of LabelAxis
+        Per column, the axis that its partners are positions on; empty where that is the axis of the anchors.
     """
 
     sample_dims: tuple[str, ...]
@@ -93,6 +95,7 @@ class Request:
     anchors: IntArray
     partners: IntArray
     batch_size: int
+    targets: tuple[LabelAxis, ...] = ()
     #: True means "block"
     shuffle: bool | Literal["block", "global"] = False
     seed: int = 0
@@ -130,6 +133,10 @@ class Request:
     def columns_of(self, variable: str) -> tuple[int, ...]:
         """All columns at which a variable is wanted, in order."""
         return tuple(sorted({c for t in self.takes if t.variable == variable for c in t.columns}))
+
+    def target(self, column: int) -> LabelAxis:
+        """The axis that the partners of a column are positions on."""
+        return self.targets[column] if self.targets else self.axes[self.lead_axis]
 
     def coordinates(self, samples: npt.NDArray[Any], column: int) -> list[IntArray]:
         """Positions along every sample dimension of some samples at one column."""

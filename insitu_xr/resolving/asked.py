@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-import xarray as xr
 
-from insitu_xr.errors import RequestError, UnknownNameError
+from insitu_xr.errors import RequestError
 from insitu_xr.geometry.times import Lead
 from insitu_xr.plan.manifest import Manifest
+from insitu_xr.resolving.catalog import Catalog
 from insitu_xr.resolving.drawing import Drawing
 
 
@@ -20,7 +20,7 @@ class Asked:
     """The arguments of ``ds.insitu.loader`` that say what to read."""
 
     variables: Sequence[str] | str | None = None
-    leads: Sequence[Lead] | Lead | None = None
+    leads: Sequence[Lead] | Mapping[str, Any] | Lead | None = None
     inputs: Mapping[str, Any] | None = None
     targets: Mapping[str, Any] | None = None
     statics: Sequence[str] | str = ()
@@ -42,14 +42,14 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One group of arrays: variables and the leads that they share, None for no lead axis."""
+    """One group of arrays: variables, and the leads of each; None for no lead axis."""
 
     name: str
     variables: tuple[str, ...]
-    leads: tuple[Lead, ...] | None
+    leads: Mapping[str, tuple[Lead, ...] | None]
 
 
-def groups_of(ds: xr.Dataset, asked: Asked) -> tuple[Group, ...]:
+def groups_of(catalog: Catalog, asked: Asked) -> tuple[Group, ...]:
     """Read the groups that were asked for.
 
     Raises
@@ -62,46 +62,53 @@ def groups_of(ds: xr.Dataset, asked: Asked) -> tuple[Group, ...]:
             "variables must be given alone, but got inputs or targets as well; put everything into inputs= and targets="
         )
     if asked.variables is not None:
-        return (_group(ds, "variables", asked.variables, asked.leads),)
+        return (_group(catalog, "variables", asked.variables, asked.leads),)
     if asked.leads is not None:
         raise RequestError("leads must be given with variables=, but got none; put them into inputs= and targets=")
     given = [(name, content) for name, content in (("inputs", asked.inputs), ("targets", asked.targets)) if content]
     if not given:
         raise RequestError(
             "variables must name at least one variable, but got none; give variables=, or inputs= and targets=, out of "
-            f"{sorted(map(str, ds.data_vars))}"
+            f"{sorted(catalog.names)}"
         )
     groups = []
     for name, content in given:
         if not {"variables"} <= set(content) <= {"variables", "leads"}:
             raise RequestError(f"{name} must be dict(variables=[...], leads=[...]), but got {content!r}; write it so")
-        groups.append(_group(ds, name, content["variables"], content.get("leads")))
+        groups.append(_group(catalog, name, content["variables"], content.get("leads")))
     return tuple(groups)
 
 
-def _group(ds: xr.Dataset, name: str, variables: Sequence[str] | str, leads: Any) -> Group:
-    names = names_of(ds, name, variables)
+def _group(catalog: Catalog, name: str, variables: Sequence[str] | str, leads: Any) -> Group:
+    names = names_of(catalog, name, variables)
     if not names:
         raise RequestError(
-            f"{name} must name at least one variable, but got {variables!r}; "
-            f"the dataset has {sorted(map(str, ds.data_vars))}"
+            f"{name} must name at least one variable, but got {variables!r}; the dataset has {sorted(catalog.names)}"
         )
+    if not isinstance(leads, Mapping):
+        return Group(name, names, dict.fromkeys(names, _leads(name, leads)))
+    if set(leads) != set(names):
+        raise RequestError(
+            f"leads of {name} must be given for each of its variables, but got them for {sorted(leads)} where it has "
+            f"{sorted(names)}; name them all, with None for no lead"
+        )
+    return Group(name, names, {variable: _leads(f"{name}[{variable!r}]", leads[variable]) for variable in names})
+
+
+def _leads(thing: str, leads: Any) -> tuple[Lead, ...] | None:
     if leads is None:
-        return Group(name, names, None)
+        return None
     listed = tuple(leads) if isinstance(leads, list | tuple | np.ndarray) else (leads,)
     if not listed:
-        raise RequestError(f"leads of {name} must hold at least one lead, but got {leads!r}; leave them out for none")
-    return Group(name, names, listed)
+        raise RequestError(f"leads of {thing} must hold at least one lead, but got {leads!r}; leave them out for none")
+    return listed
 
 
-def names_of(ds: xr.Dataset, thing: str, names: Sequence[str] | str) -> tuple[str, ...]:
+def names_of(catalog: Catalog, thing: str, names: Sequence[str] | str) -> tuple[str, ...]:
     """Names of variables, each checked to be one of the dataset and to be named once."""
     listed = (names,) if isinstance(names, str) else tuple(names)
     for name in listed:
-        if name not in ds.variables:
-            raise UnknownNameError(
-                f"{thing} must be variables of the dataset, but got {name!r}; it has {sorted(map(str, ds.data_vars))}"
-            )
+        catalog.check(name, thing)
         if listed.count(name) > 1:
             raise RequestError(f"{thing} must name each variable once, but got {name!r} again; drop one")
     return listed

@@ -16,14 +16,13 @@ CHANNEL_NAMES = frozenset(
 )
 
 
-def channel_dims_of(ds: xr.Dataset, names: Sequence[str], sample_dims: Sequence[str]) -> dict[str, list[str]]:
-    """Field dimensions that become channels, vertical ones and members, with the labels of their positions."""
-    dims = dict.fromkeys(str(d) for n in names for d in ds[n].dims if d not in sample_dims)
+def channel_dims_of(array: xr.DataArray, sample_dims: Sequence[str]) -> dict[str, list[str]]:
+    """Field dimensions of a variable that become channels, vertical ones and members, with their labels as text."""
     found = {}
-    for dim in dims:
-        attrs = ds[dim].attrs if dim in ds.coords else {}
+    for dim in (str(d) for d in array.dims if d not in sample_dims):
+        attrs = array[dim].attrs if dim in array.coords else {}
         vertical = attrs.get("axis") == "Z" or "positive" in attrs
         if vertical or dim in CHANNEL_NAMES or attrs.get("standard_name") == "realization":
-            labels = ds[dim].to_numpy() if dim in ds.coords else np.arange(ds.sizes[dim])
+            labels = array[dim].to_numpy() if dim in array.coords else np.arange(array.sizes[dim])
             found[dim] = [f"{v:g}" if isinstance(v, float | np.floating) else str(v) for v in labels]
     return found

@@ -14,13 +14,14 @@ import xarray as xr
 
 from insitu_xr.plan.order import axis_chunks
 from insitu_xr.plan.request import VariableSpec
+from insitu_xr.resolving.catalog import Catalog
 
 #: a variable this small stays in memory whatever the order, so its chunks do not matter beside larger ones
 SMALL_BYTES = 64 << 20
 
 
 def pivot_of(
-    ds: xr.Dataset, sample_dims: Sequence[str], spec_of: Callable[[str], VariableSpec | None]
+    catalog: Catalog, sample_dims: Sequence[str], spec_of: Callable[[str], VariableSpec | None]
 ) -> VariableSpec | None:
     """The variable of the longest chunks along the sample dimensions.
 
@@ -30,11 +31,12 @@ def pivot_of(
         Traces a variable; None if it cannot be read in place. Called for one variable of each chunking.
     """
     found: dict[Any, tuple[str, int]] = {}
-    for name, array in ds.data_vars.items():
+    for name in (n for n in catalog.names if catalog.home(n) == catalog.first):
+        array = catalog[name]
         # Dates are decoded all together: tracing them would read them.
         if any(d in sample_dims for d in array.dims) and array.dtype.kind in "biufc":
             key = _chunking(array, sample_dims) or name
-            first, size = found.get(key, (str(name), 0))
+            first, size = found.get(key, (name, 0))
             found[key] = first, max(size, array.nbytes)
     traced = [(spec_of(name), size) for name, size in found.values()]
     usable = [(_chunks(spec, sample_dims), size, spec) for spec, size in traced if spec is not None and spec.segments]

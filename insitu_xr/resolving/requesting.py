@@ -2,61 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import xarray as xr
 
 from insitu_xr.errors import RequestError
 from insitu_xr.geometry.times import LabelAxis, Lead, Offset, describe, format_step, offset
-from insitu_xr.geometry.window import KEPT, REASONS, Windows, longest_run, windows
+from insitu_xr.geometry.window import KEPT, REASONS, Windows, carry_over, longest_run, windows
 from insitu_xr.plan.request import Dropped, Request, Take
 from insitu_xr.resolving.asked import Asked, Group
+from insitu_xr.resolving.catalog import Catalog
 from insitu_xr.resolving.choosing import Choice, choose
 from insitu_xr.resolving.drawing import drawn
 from insitu_xr.resolving.limiting import Chosen, chosen_by
-from insitu_xr.resolving.sampling import axis_of
+from insitu_xr.resolving.sampling import axis_of, lead_axis_of
 
 _FIRST_FEW = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resolved:
-    """Windows of a request: the columns, who takes which, and what they are on the axis."""
+    """Windows of a request: the columns, who takes which, and what they are on the axes.
+
+    A *column* is a lead in one of the datasets: its offset, and the axis on which the partner is looked up.
+    """
 
     offsets: tuple[Offset, ...]
+    targets: tuple[LabelAxis, ...]
     takes: tuple[Take, ...]
     windows: Windows
+    #: per column, which dataset and variables it is for
+    wanted_by: tuple[str, ...]
 
 
-def resolve_windows(axis: LabelAxis, groups: Sequence[Group], time_tolerance: Lead | None = None) -> Resolved:
-    """Give every distinct lead a column, and look up the partners.
+def resolve_windows(
+    axes: Mapping[str, LabelAxis], groups: Sequence[Group], catalog: Catalog, time_tolerance: Lead | None = None
+) -> Resolved:
+    """Give every distinct lead of every dataset a column, and look up the partners.
+
+    Parameters
+    ----------
+    axes : mapping of dataset to LabelAxis
+        The labels that leads move along; those of the first dataset are the anchors.
 
     Raises
     ------
     RequestError
-        If a lead cannot be read, or the axis is not fit for leads.
+        If a lead cannot be read, or an axis is not fit for leads.
     """
+    axis = axes[catalog.first]
     columns: dict[Any, int] = {}
     offsets: list[Offset] = []
+    homes: list[str] = []
+    users: dict[int, list[str]] = {}
     takes: list[Take] = []
-    nothing = Offset(0, np.timedelta64(0, "ns") if axis.kind == "time" else 0, "0h" if axis.kind == "time" else "0")
     for group in groups:
-        wanted = [nothing] if group.leads is None else [offset(axis, lead) for lead in group.leads]
-        repeated = [o.name for k, o in enumerate(wanted) if o.value in [w.value for w in wanted[:k]]]
-        if repeated:
-            raise RequestError(f"leads of {group.name} must differ, but got {repeated[0]!r} again; drop one")
-        for step in wanted:
-            if step.value not in columns:
-                columns[step.value] = len(offsets)
-                offsets.append(step)
-        chosen = tuple(columns[step.value] for step in wanted)
-        takes += [Take(group.name, name, chosen, group.leads is not None) for name in group.variables]
+        for name in group.variables:
+            leads, chosen = group.leads[name], []
+            for step in [_here(axis)] if leads is None else [offset(axis, lead) for lead in leads]:
+                key = (catalog.home(name), step.value)
+                if key not in columns:
+                    columns[key] = len(offsets)
+                    offsets.append(step)
+                    homes.append(key[0])
+                if columns[key] in chosen:
+                    raise RequestError(f"leads of {group.name} must differ, but got {step.name!r} again; drop one")
+                chosen.append(columns[key])
+                users.setdefault(columns[key], []).append(name)
+            takes.append(Take(group.name, name, tuple(chosen), leads is not None))
     tolerance = None if time_tolerance is None else _tolerance(axis, time_tolerance)
-    return Resolved(tuple(offsets), tuple(takes), windows(axis, offsets, tolerance=tolerance))
+    targets = [axes[home] for home in homes]
+    wanted_by = tuple(", ".join(map(repr, dict.fromkeys(users[k]))) for k in range(len(offsets)))
+    return Resolved(tuple(offsets), tuple(targets), tuple(takes), windows(axis, offsets, targets, tolerance), wanted_by)
+
+
+def _here(axis: LabelAxis) -> Offset:
+    """No lead: the anchor itself."""
+    return Offset(0, np.timedelta64(0, "ns"), "0h") if axis.kind == "time" else Offset(0, 0, "0")
 
 
 def _tolerance(axis: LabelAxis, time_tolerance: Lead) -> float:
@@ -67,14 +92,18 @@ def _tolerance(axis: LabelAxis, time_tolerance: Lead) -> float:
     return float(ticks)
 
 
-def dropped_of(axis: LabelAxis, found: Windows, chosen: npt.NDArray[np.bool_] | None = None) -> tuple[Dropped, ...]:
-    """Why chosen anchors were dropped: each is counted once, for the first lead that has no partner."""
-    lost = np.flatnonzero(~found.complete if chosen is None else chosen & ~found.complete)
-    if not len(lost):
-        return ()
-    status = found.status[lost]
-    reason = status[np.arange(len(lost)), (status != KEPT).argmax(axis=1)]
-    return tuple(d for code, text in REASONS.items() for d in _dropped(axis, text, lost[reason == code]))
+def dropped_of(axis: LabelAxis, found: Resolved, chosen: npt.NDArray[np.bool_]) -> list[Dropped]:
+    """Why chosen anchors were dropped: each is counted once, for the first column that has no partner."""
+    status = found.windows.status
+    lost = np.flatnonzero(chosen & ~found.windows.complete)
+    column = (status[lost] != KEPT).argmax(axis=1)
+    code = status[lost, column]
+    dropped: list[Dropped] = []
+    for k, step in enumerate(found.offsets):
+        for number, reason in REASONS.items():
+            text = f"{reason} at lead {step.name} of {found.wanted_by[k]}"
+            dropped += _dropped(axis, text, lost[(column == k) & (code == number)])
+    return dropped
 
 
 def _dropped(axis: LabelAxis, reason: str, members: npt.NDArray[Any]) -> list[Dropped]:
@@ -83,7 +112,7 @@ def _dropped(axis: LabelAxis, reason: str, members: npt.NDArray[Any]) -> list[Dr
 
 
 def request_of(
-    ds: xr.Dataset, asked: Asked, groups: Sequence[Group], sample_dims: Sequence[str], statics: Sequence[str]
+    catalog: Catalog, asked: Asked, groups: Sequence[Group], sample_dims: Sequence[str], statics: Sequence[str]
 ) -> Request:
     """The request in positions; its variables are filled in after tracing.
 
@@ -92,12 +121,14 @@ def request_of(
     RequestError
         If no anchor has a complete window, or a count is out of range.
     """
-    axes = tuple(axis_of(ds, d) for d in sample_dims)
-    lead_axis = next((k for k, a in enumerate(axes) if a.kind == "time"), 0)
+    axes = tuple(axis_of(catalog.primary, d) for d in sample_dims)
+    lead_axis = lead_axis_of(catalog.primary, axes)
+    along = {home: axis_of(ds, sample_dims[lead_axis]) for home, ds in catalog.datasets.items()}
+    along[catalog.first] = axes[lead_axis]
     choice = choose(axes, lead_axis, anchors=asked.anchors, every=asked.every, at=asked.at, exclude=asked.exclude)
-    resolved = resolve_windows(axes[lead_axis], groups, asked.time_tolerance)
+    resolved = resolve_windows(along, groups, catalog, asked.time_tolerance)
     limits = chosen_by(asked.manifest, asked.split, axes)
-    every, dropped = kept(axes, lead_axis, choice, resolved.windows, limits)
+    every, dropped = kept(axes, lead_axis, choice, resolved, limits)
     if not all(map(len, every)):
         raise _nothing_kept(axes[lead_axis], resolved.offsets, dropped)
     mesh = np.stack([m.ravel() for m in np.meshgrid(*every, indexing="ij")], axis=1).astype(np.int64)
@@ -111,6 +142,7 @@ def request_of(
         statics=tuple(statics),
         anchors=mesh,
         partners=resolved.windows.partners[mesh[:, lead_axis]],
+        targets=resolved.targets,
         batch_size=_count("batch_size", asked.batch_size, 1),
         shuffle=asked.shuffle,
         seed=_count("seed", asked.seed, 0),
@@ -118,11 +150,11 @@ def request_of(
         layout=asked.layout,
         dropped=dropped,
     )
-    return drawn(ds, request, asked.drawing)
+    return drawn(catalog.primary, request, asked.drawing)
 
 
 def kept(
-    axes: Sequence[LabelAxis], lead_axis: int, choice: Choice, found: Windows, limits: Chosen | None
+    axes: Sequence[LabelAxis], lead_axis: int, choice: Choice, resolved: Resolved, limits: Chosen | None
 ) -> tuple[list[npt.NDArray[Any]], tuple[Dropped, ...]]:
     """Positions of the anchors that are kept, per sample dimension, and why the others that were chosen are not."""
     masks, dropped = list(choice.anchors), []
@@ -131,18 +163,33 @@ def kept(
             dropped += _dropped(axis, limits.reason, np.flatnonzero(masks[k] & ~mask))
             masks[k] = masks[k] & mask
     axis = axes[lead_axis]
-    dropped += dropped_of(axis, found, masks[lead_axis])
-    whole = np.flatnonzero(masks[lead_axis] & found.complete)
-    usable = choice.usable[found.partners[whole]].all(axis=1) & choice.usable[whole]
+    dropped += dropped_of(axis, resolved, masks[lead_axis])
+    whole = np.flatnonzero(masks[lead_axis] & resolved.windows.complete)
+    usable = choice.usable[whole] & _inside(axis, choice.usable, resolved, whole)
     dropped += _dropped(axis, "touching an excluded period", whole[~usable])
     whole = whole[usable]
-    if limits is not None:
-        inside = limits.within(lead_axis, found.partners[whole])
+    if limits is not None and limits.place == lead_axis:
+        inside = _inside(axis, limits.masks[lead_axis], resolved, whole)
         dropped += _dropped(axis, f"reaching {limits.reason}", whole[~inside])
         whole = whole[inside]
     every = [np.flatnonzero(mask) for mask in masks]
     every[lead_axis] = whole
     return every, tuple(dropped)
+
+
+def _inside(
+    axis: LabelAxis, allowed: npt.NDArray[np.bool_], resolved: Resolved, anchors: npt.NDArray[Any]
+) -> npt.NDArray[np.bool_]:
+    """Per anchor, whether every label of its window is allowed, in whichever dataset it lies."""
+    inside = np.ones(len(anchors), bool)
+    if allowed.all():
+        return inside
+    on_target: dict[int, npt.NDArray[np.bool_]] = {id(axis): allowed}
+    for column, target in enumerate(resolved.targets):
+        if id(target) not in on_target:
+            on_target[id(target)] = carry_over(axis, allowed, target)
+        inside &= on_target[id(target)][resolved.windows.partners[anchors, column]]
+    return inside
 
 
 def _nothing_kept(axis: LabelAxis, offsets: Sequence[Offset], dropped: Sequence[Dropped]) -> RequestError:

@@ -11,9 +11,11 @@ import xarray as xr
 from insitu_xr.errors import RequestError, UnknownNameError
 from insitu_xr.geometry.times import LabelAxis, label_axis
 from insitu_xr.resolving.asked import Group
+from insitu_xr.resolving.catalog import Catalog
+from insitu_xr.resolving.roles import roles_of
 
 
-def sample_dims_of(ds: xr.Dataset, groups: Sequence[Group], sample_dim: Any) -> tuple[str, ...]:
+def sample_dims_of(catalog: Catalog, groups: Sequence[Group], sample_dim: Any) -> tuple[str, ...]:
     """The dimensions to draw along: those given, else the time-like one.
 
     Raises
@@ -22,9 +24,21 @@ def sample_dims_of(ds: xr.Dataset, groups: Sequence[Group], sample_dim: Any) -> 
         If there is none, or a variable does not have it.
     """
     names = [n for g in groups for n in g.variables]
-    dims = tuple(dict.fromkeys(str(d) for n in names for d in ds[n].dims))
+    dims = tuple(dict.fromkeys(str(d) for n in names for d in catalog[n].dims))
     given = (sample_dim,) if isinstance(sample_dim, str) or not isinstance(sample_dim, Sequence) else tuple(sample_dim)
-    chosen = tuple(map(str, given)) if sample_dim is not None else time_like(ds, dims)
+    chosen = tuple(map(str, given))
+    if catalog.on is not None:
+        if sample_dim is not None and chosen != (catalog.on,):
+            raise RequestError(
+                f"sample_dim must be {catalog.on!r}, which the datasets are joined on, but got {sample_dim!r}; "
+                "leave it out"
+            )
+        chosen = (catalog.on,)
+    elif sample_dim is None:
+        chosen = time_like(catalog.primary, dims)
+    else:
+        roles = roles_of(catalog.primary)
+        chosen = tuple(d if d in dims else roles.dim(d) for d in chosen)
     if not chosen:
         raise RequestError("sample_dim must name a dimension, but got none; leave it out for the time dimension")
     for dim in chosen:
@@ -33,10 +47,10 @@ def sample_dims_of(ds: xr.Dataset, groups: Sequence[Group], sample_dim: Any) -> 
                 f"sample_dim must be a dimension of the variables, but got {dim!r}; they have {list(dims)}"
             )
     for name in names:
-        if not set(chosen) & set(ds[name].dims):
+        if not set(chosen) & set(catalog[name].dims):
             raise RequestError(
                 f"variable {name!r} must have the sample dimension {' or '.join(map(repr, chosen))}, but got "
-                f"{tuple(map(str, ds[name].dims))}; pass it in statics=, or give another sample_dim="
+                f"{tuple(map(str, catalog[name].dims))}; pass it in statics=, or give another sample_dim="
             )
     return chosen
 
@@ -77,7 +91,14 @@ def axis_of(ds: xr.Dataset, dim: str) -> LabelAxis:
     return label_axis(dim, labels, ds.sizes[dim])
 
 
-def check_not_empty(ds: xr.Dataset, names: Sequence[str]) -> None:
+def lead_axis_of(ds: xr.Dataset, axes: Sequence[LabelAxis]) -> int:
+    """Which of the sample dimensions leads move along: the init time of a forecast, else the first that holds times."""
+    init = roles_of(ds).init_time
+    named = [k for k, axis in enumerate(axes) if axis.dim == init]
+    return next(iter([*named, *(k for k, axis in enumerate(axes) if axis.kind == "time")]), 0)
+
+
+def check_not_empty(catalog: Catalog, names: Sequence[str]) -> None:
     """Refuse a selection that left a dimension empty.
 
     Raises
@@ -86,7 +107,7 @@ def check_not_empty(ds: xr.Dataset, names: Sequence[str]) -> None:
         Names the dimension and a variable that has it.
     """
     for name in names:
-        for dim, size in ds[name].sizes.items():
+        for dim, size in catalog[name].sizes.items():
             if size == 0:
                 raise RequestError(
                     f"dimension {str(dim)!r} must hold at least one label, but got 0 (variable {name!r}); the "

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
 from insitu_xr.errors import RequestError
 from insitu_xr.geometry.grid import IntArray
@@ -15,8 +14,10 @@ from insitu_xr.geometry.times import LabelAxis, modal_step, offset
 from insitu_xr.geometry.window import Windows
 from insitu_xr.plan.split import NOBODY, Splits, even_blocks, span_blocks, usual_block, window_within
 from insitu_xr.resolving.asked import Asked, groups_of
+from insitu_xr.resolving.catalog import Catalog
 from insitu_xr.resolving.requesting import resolve_windows
-from insitu_xr.resolving.sampling import axis_of, check_not_empty, sample_dims_of, time_like
+from insitu_xr.resolving.roles import roles_of
+from insitu_xr.resolving.sampling import axis_of, check_not_empty, lead_axis_of, sample_dims_of, time_like
 from insitu_xr.resolving.selecting import Labels
 
 #: names of a sequence of fractions
@@ -37,7 +38,7 @@ class SplitAsked:
     seed: Any = 0
 
 
-def splits_of(ds: xr.Dataset, asked: Asked, wanted: SplitAsked) -> tuple[Splits, tuple[str, ...]]:
+def splits_of(catalog: Catalog, asked: Asked, wanted: SplitAsked) -> tuple[Splits, tuple[str, ...]]:
     """Split the labels of a dataset; and the variables that they are labels of.
 
     Raises
@@ -46,28 +47,32 @@ def splits_of(ds: xr.Dataset, asked: Asked, wanted: SplitAsked) -> tuple[Splits,
         If an argument breaks a rule, two splits share a label, or one would be empty.
     """
     if asked.variables is None and asked.inputs is None and asked.targets is None:
-        asked = replace(asked, variables=_variables_along(ds, asked.sample_dim))
-    groups = groups_of(ds, asked)
-    sample_dims = sample_dims_of(ds, groups, asked.sample_dim)
+        asked = replace(asked, variables=_variables_along(catalog, asked.sample_dim))
+    groups = groups_of(catalog, asked)
+    sample_dims = sample_dims_of(catalog, groups, asked.sample_dim)
     names = tuple(dict.fromkeys(name for group in groups for name in group.variables))
-    check_not_empty(ds, names)
-    axes = [axis_of(ds, dim) for dim in sample_dims]
-    axis = next((a for a in axes if a.kind == "time"), axes[0])
-    if all(group.leads is None for group in groups):
+    check_not_empty(catalog, names)
+    axes = [axis_of(catalog.primary, dim) for dim in sample_dims]
+    axis = axes[lead_axis_of(catalog.primary, axes)]
+    if all(leads is None for group in groups for leads in group.leads.values()):
         return split_axis(axis, wanted), names
-    resolved = resolve_windows(axis, groups, asked.time_tolerance)
+    along = {home: axis_of(ds, axis.dim) for home, ds in catalog.datasets.items()}
+    resolved = resolve_windows(along | {catalog.first: axis}, groups, catalog, asked.time_tolerance)
     steps = [0, *(o.ticks for o in resolved.offsets if o.ticks is not None)]
     return split_axis(axis, wanted, resolved.windows, max(steps) - min(steps)), names
 
 
-def _variables_along(ds: xr.Dataset, sample_dim: Any) -> list[str]:
+def _variables_along(catalog: Catalog, sample_dim: Any) -> list[str]:
     """All variables along the sample dimension, that given or the time-like one."""
-    if sample_dim is None:
-        dims = set(time_like(ds, [str(dim) for dim in ds.dims]))
+    if catalog.on is not None:
+        dims = {catalog.on}
+    elif sample_dim is None:
+        dims = set(time_like(catalog.primary, [str(dim) for dim in catalog.primary.dims]))
     else:
         plain = isinstance(sample_dim, str) or not isinstance(sample_dim, Sequence)
-        dims = {str(dim) for dim in ([sample_dim] if plain else sample_dim)}
-    return [str(name) for name, array in ds.data_vars.items() if dims & set(map(str, array.dims))]
+        roles = roles_of(catalog.primary)
+        dims = {roles.dim(str(dim)) for dim in ([sample_dim] if plain else sample_dim)}
+    return [name for name in catalog.names if dims & set(map(str, catalog[name].dims))]
 
 
 def split_axis(axis: LabelAxis, asked: SplitAsked, windows: Windows | None = None, reach: float = 0) -> Splits:
