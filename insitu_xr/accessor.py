@@ -204,7 +204,7 @@ class _Reading:
         fractions: Sequence[float] | Mapping[str, float] | None = None,
         by: Literal["time", "block"] = "time",
         block: Any = None,
-        gap: Any = 0,
+        gap: Any = None,
         seed: int = 0,
         variables: Sequence[str] | str | None = None,
         leads: Sequence[Lead] | Mapping[str, Any] | Lead | None = None,
@@ -232,7 +232,8 @@ class _Reading:
             Length of a block: a number of labels, or a duration. By default a tenth of the smallest share, or longer
             where the gap or the leads take much of it.
         gap : duration, or number of steps where there are no labels
-            Labels within this distance of a label of another split belong to none.
+            Labels within this distance of a label of another split belong to none. By default 0; for a forecast that
+            is split along its init times, the longest lead time, so that no valid time is used by two splits.
         seed : int
             Seed of the blocks.
         variables, leads, inputs, targets, sample_dim, time_tolerance

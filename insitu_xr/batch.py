@@ -88,12 +88,11 @@ class BatchContext:
             partners[:, c] = np.searchsorted(places, partners[:, c])
             targets.append(_part(target, places))
         lead = request.axes[request.lead_axis].dim
-        outlines = {
-            home: every.isel(
-                cut if home == self.first else {k: v for k, v in cut.items() if k != lead}, missing_dims="ignore"
-            )
-            for home, every in self.coords.items()
-        }
+        outlines = {}
+        for home, every in self.coords.items():
+            # What another dataset says along the sample dimension belongs to no anchor.
+            other = [] if home == self.first else [n for n, c in every.coords.items() if lead in c.dims]
+            outlines[home] = every.drop_vars(other).isel(cut, missing_dims="ignore")
         small = replace(
             request,
             axes=tuple(axes),
@@ -284,6 +283,8 @@ class Batch:
         partners = request.partners[self._samples][:, list(take.columns)]
         valid = np.stack([request.target(c).labels[partners[:, k]] for k, c in enumerate(take.columns)], axis=1)
         if forecast is None or forecast.lead_dim not in request.variables[take.variable].dims:
+            return valid
+        if valid.dtype.kind not in "MO":  # numbered init times
             return valid
         leads: Any = (
             forecast.lead_times if valid.dtype.kind == "M" else forecast.lead_times.astype("m8[us]").astype(object)

@@ -70,6 +70,8 @@ def build(
     """Check a request, trace its variables and plan it; reads no data of stored variables."""
     if asked.layout not in ("dict", "stacked"):
         raise RequestError(f"layout must be 'dict' or 'stacked', but got {asked.layout!r}; give one of them")
+    if computed not in ("raise", "load"):
+        raise RequestError(f"computed must be 'raise' or 'load', but got {computed!r}; give one of them")
     ceiling = None if memory is None else parse_bytes(memory)
     # Copies of its own, so that nothing the caller does to the datasets later changes the batches.
     catalog = Catalog.of(source).copy()
@@ -202,7 +204,10 @@ def _delivered_dtype(traced: TracedVariable, dtype: Any) -> np.dtype[Any]:
         )
     if dtype is None:
         return traced.dtype
-    wanted: np.dtype[Any] = np.dtype(dtype)
+    try:
+        wanted: np.dtype[Any] = np.dtype(dtype)
+    except TypeError as error:
+        raise RequestError(f"dtype must be one that numpy knows, but got {dtype!r}; write 'float32' or so") from error
     if traced.dtype.kind not in "biufc" or wanted.kind not in "biufc":
         raise DtypeError(
             f"variable {traced.name!r} must be numeric for dtype={wanted}, but got {traced.dtype}; "
@@ -272,5 +277,5 @@ def _foreign(
         stored_itemsize=itemsize,
         note=traced.note,
     )
-    source = BlockSource(traced.read, traced.dims, grids)
+    source = BlockSource(traced.read, traced.dims, grids, traced.dtype)
     return spec, (Part(source),), traced, {"kind": "foreign"}

@@ -21,12 +21,16 @@ def to_xarray(batch: Batch, group: str | None) -> Any:
     for name in [] if group is None else [group]:
         batch.group(name)  # says which groups there are
     groups = batch.groups if group is None else (group,)
-    homes = batch.context.outlines
-    found = {(g, home): _dataset(batch, g, home) for g in groups for home in homes if _members(batch, g, home)}
+    if batch.context.stacks is not None:
+        stacked = {name: _stacked(batch, name) for name in groups}
+        return xr.DataTree.from_dict(stacked) if len(groups) > 1 else stacked[groups[0]]
+    # Channels of all datasets are in one array.
+    homes = batch.context.outlines if batch.context.stacks is None else [batch.context.first]
+    found = {(g, home): _dataset(batch, g, home) for g in groups for home in homes if _takes_part(batch, g, home)}
     if len(groups) == 1 and len(homes) == 1:
         return next(iter(found.values()))
     parts = {
-        "/".join(k for k in ((g,) if len(groups) > 1 else ()) + ((home,) if home else ())): ds
+        "/".join(k for k in ((g,) if len(groups) > 1 else ()) + ((home,) if len(homes) > 1 else ())): ds
         for (g, home), ds in found.items()
     }
     return xr.DataTree.from_dict(parts)
@@ -54,13 +58,16 @@ def coords_of(batch: Batch, home: str) -> xr.Dataset:
     return every.isel(chosen)
 
 
+def _takes_part(batch: Batch, group: str, home: str) -> bool:
+    static = any(batch.context.homes[name] == home for name in batch.context.request.statics)
+    return static or batch.context.stacks is not None or bool(_members(batch, group, home))
+
+
 def _members(batch: Batch, group: str, home: str) -> list[Take]:
     return [t for t in batch.takes(group) if batch.context.homes[t.variable] == home]
 
 
 def _dataset(batch: Batch, group: str, home: str) -> xr.Dataset:
-    if batch.context.stacks is not None:
-        return _stacked(batch, group)
     import xarray as xr
 
     context, coords = batch.context, coords_of(batch, home)
@@ -124,6 +131,6 @@ def _stacked(batch: Batch, group: str) -> xr.Dataset:
     assert stacks is not None
     stack = stacks[group]
     variable = xr.Variable((_sample_dim(batch), "channel", *stack.grid_dims), batch.arrays[group, ""])
-    coords = coords_of(batch, batch.context.first)
+    coords = coords_of(batch, batch.context.homes[stack.blocks[0].variable])
     keep = [n for n, c in coords.variables.items() if set(c.dims) <= set(variable.dims)]
     return coords[keep].assign({group: variable}).assign_coords(channel=("channel", list(stack.channels)))

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from insitu_xr.errors import RequestError
 
@@ -52,7 +55,7 @@ class Limits:
     close_seconds: float = 10.0
 
 
-def parse_bytes(value: int | str, thing: str = "memory") -> int:
+def parse_bytes(value: Any, thing: str = "memory") -> int:
     """A number of bytes from an int or a text such as ``"4GiB"``.
 
     Examples
@@ -65,7 +68,7 @@ def parse_bytes(value: int | str, thing: str = "memory") -> int:
         factor = _UNITS.get(match[2].upper()) if match else None
         if match and factor:
             return int(float(match[1]) * factor)
-    elif not isinstance(value, bool) and value > 0:
+    elif isinstance(value, int | np.integer) and not isinstance(value, bool) and value > 0:
         return int(value)
     raise RequestError(
         f"{thing} must be a positive number of bytes or a text such as '4GiB', but got {value!r}; give one of those"

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from insitu_xr.engine.decode import VariableReader
-from insitu_xr.errors import VerificationError
+from insitu_xr.errors import ReadError, VerificationError
 from insitu_xr.loader import Materials
 from insitu_xr.plan.plan import ReadPlan
 from insitu_xr.plan.reads import Layout, sample_coordinates
@@ -43,14 +43,15 @@ def _verify(array: xr.DataArray, plan: ReadPlan, layout: Layout, reader: Variabl
     cell = layout.cells[layout.segment_of(number)][0]
     try:
         ours = reader.peek(number, int(row[0]) if positions else 0, cell)
+    except ReadError:
+        # A chunk that cannot be read is no difference. The batch that needs it says so, by name.
+        return
+    try:
         where: dict[str, Any] = {d: [p] for d, p in zip(layout.sample_dims, positions, strict=True)}
         where |= {d: _flat(t) for d, t in zip(layout.field_dims, cell.target, strict=True)}
         theirs = array.isel(where).transpose(*layout.sample_dims, *layout.field_dims).values
-    except VerificationError:
-        raise
     except Exception:
-        # A chunk that cannot be read is no difference. The batch that needs it says so, by name.
-        return
+        return  # it was readable a moment ago; should it be lost now, the batch that needs it says so
     theirs = theirs.astype(theirs.dtype.newbyteorder("="), copy=False)
     if ours.dtype != theirs.dtype or ours.shape != theirs.shape or not _same(ours, theirs):
         raise VerificationError(

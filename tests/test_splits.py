@@ -501,3 +501,19 @@ def test_a_million_anchors_stay_small_and_quick() -> None:
     assert len(manifest.to_json()) < 50_000
     assert len(plan.manifest.to_json()) < 50_000
     assert json.loads(manifest.to_json())["axes"][0]["length"] == n
+
+
+def test_forecasts_of_two_splits_share_no_valid_time() -> None:
+    inits = pd.date_range("2000-01-01", periods=60, freq="12h")
+    leads = np.arange(0, 61, 6).astype("timedelta64[h]").astype("timedelta64[ns]")
+    ds = xr.Dataset({"t2m": (("init_time", "lead_time"), np.zeros((60, 11)))}, {"init_time": inits, "lead_time": leads})
+    manifest = ds.insitu.split(fractions=(0.5, 0.5))
+    valid = []
+    for split in ("train", "val"):
+        loader = ds.insitu.loader(variables=["t2m"], manifest=manifest, split=split)
+        valid.append({t for batch in loader for t in batch.valid_times.ravel().tolist()})
+    assert valid[0]
+    assert valid[1]
+    assert not valid[0] & valid[1]
+    shared = ds.insitu.split(fractions=(0.5, 0.5), gap=0)
+    assert len(shared.split_positions("train")) > len(manifest.split_positions("train"))

@@ -13,7 +13,6 @@ from insitu_xr.errors import DtypeError, InsituError
 
 if TYPE_CHECKING:
     import torch
-    import xarray as xr
 
     from insitu_xr import Batch, Loader, ReadPlan
 
@@ -186,7 +185,7 @@ class TorchBatch:
         return self.source.valid_times
 
     @property
-    def coords(self) -> xr.Dataset:
+    def coords(self) -> Any:
         """See `insitu_xr.Batch.coords`."""
         return self.source.coords
 

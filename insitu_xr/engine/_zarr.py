@@ -20,6 +20,7 @@ from zarr.core.sync import _get_loop
 from zarr.core.sync import sync as run_on_loop
 from zarr.storage import FsspecStore, ManagedMemoryStore, MemoryStore, WrapperStore
 
+from insitu_xr.engine.direct import direct_decoder
 from insitu_xr.geometry.grid import AxisGrid
 
 __all__ = ["ByteRange", "StoredArray", "chunk_grids", "event_loop", "memory_of", "run_on_loop"]
@@ -113,6 +114,8 @@ class StoredArray:
         except TypeError:
             self._transform = None
         self.decodable = self._transform is not None
+        chain = self._transform.codecs if self._transform is not None else ()
+        self._into = direct_decoder(chain, self.dtype, array.order) if chain else None
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -173,6 +176,17 @@ class StoredArray:
         assert self._transform is not None
         decoded = self._transform.decode_chunk(raw, self._chunk_spec(chunk)).as_numpy_array()
         return decoded.astype(self.dtype, copy=False)
+
+    def decode_into(self, raw: Buffer, out: npt.NDArray[Any]) -> bool:
+        """Decode one chunk into contiguous memory of its shape and dtype; False where that cannot be done."""
+        if self._into is None:
+            return False
+        return self._into(np.asarray(raw.as_numpy_array()).view(np.uint8), out.reshape(-1).view(np.uint8))
+
+    @property
+    def decodes_into(self) -> bool:
+        """Whether chunks can be decoded into given memory."""
+        return self._into is not None
 
     def _chunk_spec(self, chunk: tuple[int, ...]) -> ArraySpec:
         shape = tuple(g.length(c) for g, c in zip(self.grids, chunk, strict=True))

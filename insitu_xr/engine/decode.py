@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -76,12 +78,13 @@ class VariableReader:
 
     Notes
     -----
-    Immutable after construction, safe to use from any thread.
+    Safe to use from any thread; each has scratch memory of its own, for as long as it lives.
     """
 
     def __init__(self, layout: Layout, parts: Sequence[Part], value_dtype: np.dtype[Any]) -> None:
         self.layout, self.parts, self.value_dtype = layout, tuple(parts), value_dtype
         self._orders = [self._permutation(k) for k in range(len(parts))]
+        self._scratch = threading.local()
 
     def jobs(self, unit: int, slot: int) -> list[Job]:
         """The jobs that bring a unit into a slot."""
@@ -135,16 +138,57 @@ class VariableReader:
         for number, (cell, chunk) in enumerate(zip(job.cells, job.chunks, strict=True)):
             raw, fetched.raw[number] = fetched.raw[number], None
             absent += raw is None
-            decoded = job.source.decode(raw, chunk)
+            selection = self._selection(cell, job.part, along)
+            place = (*inner, *cell.target)
+            if self._straight(job.part, selection, chunk):
+                target = rows[place]
+                if target.flags.c_contiguous and job.source.decode_into(raw, chunk, target):
+                    decoded_bytes += target.nbytes
+                    continue
+            decoded = self._decoded(job.part, raw, chunk)
             decoded_bytes += 0 if raw is None else decoded.nbytes
-            piece = self._values(decoded, self._selection(cell, job.part, along), job.part)
+            piece = self._values(decoded, selection, job.part)
             order, new = self._orders[job.part]
-            piece = np.expand_dims(piece.transpose(order), new)
-            rows[(*inner, *cell.target)] = piece
+            rows[place] = np.expand_dims(piece.transpose(order), new)
         return absent, decoded_bytes
 
+    def _straight(self, part: int, selection: list[Any], chunk: Chunk) -> bool:
+        """Whether a chunk goes into its slot as it is: whole, in its own order, without functions or cast."""
+        order, new = self._orders[part]
+        if new or self.parts[part].functions or order != tuple(range(len(selection))):
+            return False
+        grids = self.layout.spec.segments[part].grids
+        return all(
+            isinstance(s, slice) and s.indices(g.length(c)) == (0, g.length(c), 1)
+            for s, g, c in zip(selection, grids, chunk, strict=True)
+        )
+
+    def _decoded(self, part: int, raw: Any, chunk: Chunk) -> npt.NDArray[Any]:
+        """A chunk in scratch memory of this thread where its codecs can, else in memory of its own."""
+        grids, source = self.layout.spec.segments[part].grids, self.parts[part].source
+        shape = tuple(g.length(c) for g, c in zip(grids, chunk, strict=True))
+        dtype = source.dtype
+        size = math.prod(shape) * dtype.itemsize
+        scratch = getattr(self._scratch, "bytes", None)
+        if scratch is None or scratch.nbytes < size:
+            scratch = self._scratch.bytes = np.empty(size, np.uint8)
+        out = scratch[:size].view(dtype).reshape(shape) if size and not dtype.hasobject else None
+        if out is not None and source.decode_into(raw, chunk, out):
+            return out
+        return source.decode(raw, chunk)
+
     def peek(self, unit: int, row: int, cell: Cell) -> npt.NDArray[Any]:
-        """Read one row of one chunk, shape (1 per sample dimension..., *part of the field); blocks."""
+        """Read one row of one chunk the way ``place`` does, blocking.
+
+        Returns
+        -------
+        array, shape (1 per sample dimension..., *part of the field)
+
+        Raises
+        ------
+        ReadError
+            If the chunk cannot be read or decoded.
+        """
         along = self.layout.axis_units_of(unit)
         part = self.layout.segment_of(unit)
         chunk = self._chunk(cell, part, along)
@@ -157,7 +201,11 @@ class VariableReader:
                 length = self.layout.spec.segments[part].grids[axis].longest
                 inside = np.arange(length)[selection[axis]][wanted[k]]
                 selection[axis] = slice(int(inside), int(inside) + 1)
-        values = self._values(source.decode(source.read([chunk]).raw[0], chunk), selection, part)
+        try:
+            decoded = self._decoded(part, source.read([chunk]).raw[0], chunk)
+        except Exception as error:
+            raise Job(self, unit, 0, part, (cell,), (chunk,)).failure(error) from error
+        values = self._values(decoded, selection, part)
         order, new = self._orders[part]
         return np.expand_dims(values.transpose(order), new).astype(self.value_dtype, copy=False)
 

@@ -41,6 +41,8 @@ class Source(Protocol):
 
     synchronous: bool
     sharded: bool
+    #: of decoded chunks
+    dtype: np.dtype[Any]
 
     def object_of(self, chunk: Chunk) -> Chunk:
         """The stored object that holds a chunk."""
@@ -56,6 +58,9 @@ class Source(Protocol):
 
     def decode(self, raw: Any, chunk: Chunk) -> npt.NDArray[Any]:
         """Decode a raw chunk; the fill value where ``raw`` is None."""
+
+    def decode_into(self, raw: Any, chunk: Chunk, out: npt.NDArray[Any]) -> bool:
+        """Decode a raw chunk into contiguous memory of its shape and dtype; False where that cannot be done."""
 
     def forget_pending(self) -> None:
         """Wait no longer for reads that others began, since they may never end."""
@@ -76,6 +81,7 @@ class ZarrSource:
         # Codecs that only run on the event loop are read through zarr's own pipeline, from any thread.
         self.synchronous = self.stored.synchronous or not self.stored.decodable
         self.sharded = self.stored.sharded and self.stored.decodable
+        self.dtype = self.stored.dtype
         self._max_gap = max_gap_bytes
         self._indexes: dict[Chunk, Future[Any]] = {}
         self._lock = threading.Lock()
@@ -200,6 +206,11 @@ class ZarrSource:
             return np.asarray(raw)
         return self.stored.fill(chunk) if raw is None else self.stored.decode(raw, chunk)
 
+    def decode_into(self, raw: Any, chunk: Chunk, out: npt.NDArray[Any]) -> bool:
+        """Decode one chunk into given memory, if its codecs can."""
+        stored = self.stored
+        return raw is not None and stored.decodable and out.dtype == stored.dtype and stored.decode_into(raw, out)
+
     def forget_pending(self) -> None:
         """Read the index of a shard anew where whoever reads it is stuck."""
         with self._lock:
@@ -222,8 +233,9 @@ class BlockSource:
         read_block: Callable[[Mapping[str, slice]], npt.NDArray[Any]],
         dims: Sequence[str],
         grids: Sequence[AxisGrid],
+        dtype: np.dtype[Any],
     ) -> None:
-        self._read, self._dims, self._grids = read_block, tuple(dims), tuple(grids)
+        self._read, self._dims, self._grids, self.dtype = read_block, tuple(dims), tuple(grids), dtype
 
     def object_of(self, chunk: Chunk) -> Chunk:
         """Every block stands alone."""
@@ -249,6 +261,10 @@ class BlockSource:
     def decode(self, raw: Any, chunk: Chunk) -> npt.NDArray[Any]:
         """The block itself."""
         return np.asarray(raw)
+
+    def decode_into(self, raw: Any, chunk: Chunk, out: npt.NDArray[Any]) -> bool:
+        """Blocks come decoded."""
+        return False
 
     def forget_pending(self) -> None:
         """Blocks do not wait for one another."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from insitu_xr.engine.blocks import BLOCKS
 from insitu_xr.engine.slots import SlotStore
 from insitu_xr.geometry.grid import IntArray
 from insitu_xr.plan.arrays import Key, array_shapes, batch_bytes
@@ -70,7 +71,7 @@ class Gatherer:
     def allocate(self, n: int) -> dict[Key, npt.NDArray[Any]]:
         """Fresh arrays for a batch."""
         shapes = array_shapes(self.request, self.stacks, n)
-        return {key: np.empty(shape, dtype) for key, (shape, dtype) in shapes.items()}
+        return {key: BLOCKS.array(shape, dtype) for key, (shape, dtype) in shapes.items()}
 
     def batch_bytes(self, n: int) -> int:
         """Bytes of all arrays of a batch."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
+from insitu_xr.engine.blocks import BLOCKS
 from insitu_xr.errors import InsituError
 from insitu_xr.limits import format_bytes
 from insitu_xr.plan.reads import AccessGroup
@@ -52,7 +52,7 @@ class SlotStore:
         for layout in group.layouts:
             # Pages are taken from the system when they are first written, so unused slots cost nothing.
             shape = (n_slots, *layout.row_shape, *layout.field_shape)
-            self.arenas[layout.spec.name] = np.empty(shape, layout.spec.dtype)
+            self.arenas[layout.spec.name] = BLOCKS.array(shape, layout.spec.dtype)
         self._unit_of: dict[int, int] = {}
         self._touched: set[int] = set()
 

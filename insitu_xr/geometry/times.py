@@ -40,6 +40,8 @@ class LabelAxis:
     def show(self, position: int) -> str:
         """A label as a person would write it."""
         label = self.labels[position]
+        if isinstance(label, np.timedelta64) and not np.isnat(label):
+            return format_duration(int(self.ticks[position]) * self.tick_ns)
         if isinstance(label, np.datetime64 | np.timedelta64):
             return re.sub(r"\.0+$", "", str(label)).removesuffix("T00:00:00")
         return str(label)
@@ -70,14 +72,23 @@ def label_axis(dim: str, labels: npt.NDArray[Any] | None, length: int) -> LabelA
         unit, count = np.datetime_data(labels.dtype)
         return LabelAxis(dim, labels, labels.astype(np.int64), "time", _NS[unit] * count)
     if labels.dtype.kind == "O" and length and hasattr(labels[0], "calendar"):
-        import cftime
-
-        calendar = str(labels[0].calendar)
-        ticks = cftime.date2num(labels, "microseconds since 1970-01-01", calendar=calendar)
-        return LabelAxis(dim, labels, np.asarray(ticks, np.int64), "time", 1_000, calendar)
+        return LabelAxis(dim, labels, _microseconds(labels), "time", 1_000, str(labels[0].calendar))
     if labels.dtype.kind in "iuf":
         return LabelAxis(dim, labels, labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64), "number")
     return LabelAxis(dim, labels, np.arange(length, dtype=np.int64), "text")
+
+
+def _microseconds(labels: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Microseconds since 1970 of dates of any calendar, which counts its days without a gap.
+
+    ``cftime.date2num`` gives the same, ten times slower.
+    """
+    n = len(labels)
+    days = np.fromiter((t.toordinal() for t in labels), np.int64, n)
+    seconds = np.fromiter(((t.hour * 60 + t.minute) * 60 + t.second for t in labels), np.int64, n)
+    parts = np.fromiter((t.microsecond for t in labels), np.int64, n)
+    first = labels[0].replace(year=1970, month=1, day=1, hour=0).toordinal()
+    return ((days - first) * 86_400 + seconds) * 1_000_000 + parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +100,13 @@ class Offset:
     name: str
 
 
-def offset(axis: LabelAxis, lead: Lead) -> Offset:
+def offset(axis: LabelAxis, lead: Lead, thing: str = "lead") -> Offset:
     """Turn a lead into a step along an axis.
+
+    Parameters
+    ----------
+    thing : str
+        What the step is for, for messages.
 
     Raises
     ------
@@ -105,7 +121,7 @@ def offset(axis: LabelAxis, lead: Lead) -> Offset:
     Offset(ticks=-21600, value=np.timedelta64(-21600000000000,'ns'), name='-6h')
     """
     if axis.kind == "time":
-        nanoseconds = _duration_ns(axis, lead)
+        nanoseconds = _duration_ns(axis, lead, thing)
         whole, rest = divmod(nanoseconds, axis.tick_ns)
         name = lead.strip() if isinstance(lead, str) else format_duration(nanoseconds)
         return Offset(None if rest else whole, np.timedelta64(nanoseconds, "ns"), name)
@@ -113,37 +129,38 @@ def offset(axis: LabelAxis, lead: Lead) -> Offset:
     rule = {"position": "a whole number of steps, since the dimension has no labels"}.get(
         axis.kind, "a difference of labels, since the labels are numbers"
     )
-    if not numeric or axis.kind == "text" or (axis.kind == "position" and lead != int(lead)):  # type: ignore[arg-type]
+    step = float(lead) if numeric else math.nan  # type: ignore[arg-type]
+    if axis.kind == "text" or not math.isfinite(step) or (axis.kind == "position" and not step.is_integer()):
         if axis.kind == "text":
             rule = "left out, since the labels are text"
         raise RequestError(
-            f"lead {lead!r} along {axis.dim!r} must be {rule}, but got {type(lead).__name__}; ask for that"
+            f"{thing} {lead!r} along {axis.dim!r} must be {rule}, but got {type(lead).__name__}; ask for that"
         )
-    step = float(lead)  # type: ignore[arg-type]
     if axis.ticks.dtype.kind == "f":
         return Offset(step, step, f"{step:+g}" if step else "0")
     name = f"{step:+g}" if step else "0"
     return Offset(int(step), int(step), name) if step.is_integer() else Offset(None, step, name)
 
 
-def _duration_ns(axis: LabelAxis, lead: Lead) -> int:
+def _duration_ns(axis: LabelAxis, lead: Lead, thing: str) -> int:
     import pandas as pd
 
     if isinstance(lead, int | float | np.integer | np.floating) and not isinstance(lead, np.timedelta64):
         raise RequestError(
-            f"lead {lead!r} along {axis.dim!r} must be a duration, since the labels are times, but got a number; "
+            f"{thing} {lead!r} along {axis.dim!r} must be a duration, since the labels are times, but got a number; "
             f"write for example '{lead}h'"
         )
     try:
         value = pd.Timedelta(lead)
-        if value is pd.NaT:
+        # To pandas a bare number is nanoseconds, which nobody means.
+        if value is pd.NaT or (isinstance(lead, str) and re.fullmatch(r"[\s\d.+-]*", lead)):
             raise ValueError("not a time")
-    except ValueError as error:
+        return int(value.as_unit("ns").value)
+    except (ValueError, TypeError) as error:
         raise RequestError(
-            f"lead along {axis.dim!r} must be a duration such as '-6h' or '1D', but got {lead!r}; "
+            f"{thing} along {axis.dim!r} must be a duration such as '-6h' or '1D', but got {lead!r}; "
             "months and years have no fixed length, so use days"
         ) from error
-    return int(value.as_unit("ns").value)
 
 
 def format_duration(nanoseconds: int) -> str:
@@ -194,7 +211,13 @@ def common_ticks(axis: LabelAxis, target: LabelAxis) -> tuple[npt.NDArray[Any], 
         return axis.ticks, target.ticks, 1
     finest = math.gcd(axis.tick_ns, target.tick_ns)
     ours, theirs = axis.tick_ns // finest, target.tick_ns // finest
-    return axis.ticks * ours, target.ticks * theirs, ours
+    return _times(axis.ticks, ours), _times(target.ticks, theirs), ours
+
+
+def _times(ticks: npt.NDArray[Any], factor: int) -> npt.NDArray[Any]:
+    """Ticks of a finer unit, in Python's own numbers where those would not fit (the year 1600 in nanoseconds)."""
+    fits = not len(ticks) or max(abs(int(ticks.min())), abs(int(ticks.max()))) * factor < 1 << 62
+    return ticks * factor if fits else ticks.astype(object) * factor
 
 
 def _kind(axis: LabelAxis) -> str:
@@ -215,7 +238,11 @@ def describe(axis: LabelAxis) -> str:
     text = f"{len(axis)} labels of {axis.dim!r} from {axis.show(0)} to {axis.show(len(axis) - 1)}"
     if len(axis) > 1 and axis.kind != "text":
         step = modal_step(axis.ticks)
-        text += f", mostly {format_duration(int(step) * axis.tick_ns) if axis.kind == 'time' else step} apart"
+        text += f", mostly {format_step(axis, step)} apart"
+        other = np.flatnonzero(np.diff(axis.ticks) != step)
+        if len(other):
+            where = int(other[0]) + 1
+            text += f", but {format_step(axis, axis.ticks[where] - axis.ticks[where - 1])} before {axis.show(where)}"
     return text + (f" ({axis.calendar} calendar)" if axis.calendar else "")
 
 

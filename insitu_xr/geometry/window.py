@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +12,19 @@ import numpy.typing as npt
 
 from insitu_xr.errors import RequestError
 from insitu_xr.geometry.grid import IntArray
-from insitu_xr.geometry.times import LabelAxis, Offset, common_ticks, format_step, modal_step
+from insitu_xr.geometry.times import LabelAxis, Offset, common_ticks, format_duration, format_step, modal_step
 
 KEPT, BEFORE_START, AFTER_END, GAP = 0, 1, 2, 3
 REASONS = {BEFORE_START: "before the start", AFTER_END: "after the end", GAP: "in a gap"}
 
 #: labels that miss an even spacing by less than this part of a step have been rounded, and are called jittered
 JITTER = 0.01
+#: the same for labels that are no whole minutes
+COARSE = 0.25
+#: the part of the steps that must be so
+MOST = 0.9
+
+MINUTE, HALF_DAY = 60_000_000_000, 43_200_000_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +101,10 @@ class _Search:
     """Looks up labels of one axis on another."""
 
     def __init__(self, axis: LabelAxis, target: LabelAxis, tolerance: float | None) -> None:
+        for labels in (axis, target):
+            _refuse_missing(labels)
         order = _order(target)
+        self._axis = axis
         self._wanted, ticks, self._factor = common_ticks(axis, target)
         self._order = order
         self._ticks = ticks if order is None else ticks[order]
@@ -105,11 +115,11 @@ class _Search:
             self._refuse_ambiguity(target)
 
     def partners(self, step: Offset) -> tuple[IntArray, npt.NDArray[np.int8]]:
-        n, ticks = len(self._ticks), step.ticks
-        nowhere = GAP if ticks is None or not n else self._beyond(ticks * self._factor)
+        n, ticks = len(self._ticks), self._steps(step)
+        nowhere = GAP if ticks is None or not n else self._beyond(ticks)
         if ticks is None or nowhere is not None:
             return np.zeros(len(self._wanted), np.int64), np.full(len(self._wanted), nowhere, np.int8)
-        wanted = self._wanted + np.asarray(ticks * self._factor, self._wanted.dtype)
+        wanted = self._wanted + np.asarray(ticks, self._wanted.dtype)
         right = np.minimum(np.searchsorted(self._ticks, wanted), n - 1)
         left = np.maximum(right - 1, 0)
         nearer = np.abs(self._ticks[left] - wanted) < np.abs(self._ticks[right] - wanted)
@@ -119,21 +129,43 @@ class _Search:
         positions = place if self._order is None else self._order[place]
         return positions.astype(np.int64), np.where(hit, KEPT, outside).astype(np.int8)
 
+    def _steps(self, step: Offset) -> float | int | None:
+        """A lead in the common unit, which may be finer than that of the anchors; None where it is finer still."""
+        if self._axis.kind != "time":
+            return step.ticks
+        whole, rest = divmod(int(step.value.astype(np.int64)), self._axis.tick_ns // self._factor)
+        return None if rest else whole
+
     def _beyond(self, ticks: float) -> int | None:
         """The reason that holds for every anchor where a lead is longer than all the time there is."""
         # In Python's own numbers, since a sum of such size does not fit an array of integers.
-        if self._wanted.min().item() + ticks > self._ticks[-1].item() + self._tolerance:
+        lowest, highest = _number(self._wanted.min()), _number(self._wanted.max())
+        if lowest + ticks > _number(self._ticks[-1]) + self._tolerance:
             return AFTER_END
-        return BEFORE_START if self._wanted.max().item() + ticks < self._ticks[0].item() - self._tolerance else None
+        return BEFORE_START if highest + ticks < _number(self._ticks[0]) - self._tolerance else None
 
     def _refuse_ambiguity(self, target: LabelAxis) -> None:
         closest = np.diff(self._ticks).min() if len(self._ticks) > 1 else np.inf
         if 2 * self._tolerance >= closest:
             raise RequestError(
-                f"time_tolerance must be less than half of {format_step(target, closest / self._factor)}, the smallest "
-                f"step of {target.dim!r}, but got {format_step(target, self._tolerance / self._factor)}, which may fit "
-                "two labels; lower it"
+                f"time_tolerance must be less than half of {format_step(self._axis, closest / self._factor)}, the "
+                f"smallest step of {target.dim!r}, but got {format_step(self._axis, self._tolerance / self._factor)}, "
+                "which may fit two labels; lower it"
             )
+
+
+def _number(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _refuse_missing(axis: LabelAxis) -> None:
+    missing = np.isnat(axis.labels) if axis.labels.dtype.kind in "mM" else axis.ticks != axis.ticks
+    if missing.any():
+        where = int(missing.argmax())
+        raise RequestError(
+            f"labels of {axis.dim!r} must not be missing, but that at position {where} is {axis.labels[where]}; drop "
+            f"it, e.g. ds.dropna({axis.dim!r})"
+        )
 
 
 def _order(axis: LabelAxis) -> npt.NDArray[Any] | None:
@@ -164,23 +196,48 @@ def _refuse_jitter(axis: LabelAxis) -> None:
     steps = np.abs(np.diff(axis.ticks))
     if len(steps) < 2:
         return
-    typical = float(np.median(steps))
-    off = steps - np.round(steps / typical) * typical
-    worst = float(np.abs(off).max())
-    # The median of jittered steps is itself off, so a gap of many steps may seem further off than it is.
-    if worst and np.mean(np.abs(off) <= JITTER * typical) > 0.9 and not _even(axis, steps):
-        raise RequestError(
-            f"labels of {axis.dim!r} must be exact for leads, but they jitter by up to {format_step(axis, worst)} "
-            f"around a step of {format_step(axis, typical)}; give time_tolerance=, for example "
-            f"{format_step(axis, 2 * worst)!r}, or round the labels"
-        )
+    median = np.sort(steps)[len(steps) // 2]
+    # The median of jittered steps is itself off, the mean of them is not.
+    typical = float(np.mean(steps[np.round(steps / median) == 1]))
+    off = np.abs(steps - np.round(steps / typical) * typical)
+    if not _jittered(axis, steps, off / typical):
+        return
+    worst = float(off.max())
+    spare = 2 * worst if 4 * worst < steps.min() else 1.01 * worst
+    shown, step, example = (_round(axis, value) for value in (worst, typical, spare))
+    raise RequestError(
+        f"labels of {axis.dim!r} must be exact for leads, but they jitter by up to {shown} around a step of {step}; "
+        f"give time_tolerance=, for example {example!r}, or round the labels"
+    )
+
+
+def _jittered(axis: LabelAxis, steps: npt.NDArray[Any], off: npt.NDArray[np.float64]) -> bool:
+    """Whether steps, which are off whole multiples of the typical one by some part of it, are rounded even ones."""
+    unit = int(np.gcd.reduce(steps)) * axis.tick_ns if axis.kind == "time" else 0
+    if not off.any() or (unit and unit % HALF_DAY == 0):
+        return False
+    if np.mean(off <= JITTER) > MOST:
+        return not _even(axis, steps)
+    # Hours or days as float32 are rounded to many seconds, a large part of a short step. Those who vary the step on
+    # purpose write whole minutes, or repeat one step.
+    usual = np.mean(steps == abs(modal_step(axis.ticks)))
+    return bool(unit and unit % MINUTE and np.mean(off <= COARSE) > MOST and usual < MOST)
+
+
+def _round(axis: LabelAxis, ticks: float) -> str:
+    """A step along the axis, to about three digits."""
+    if axis.kind != "time":
+        return f"{ticks:.3g}"
+    nanoseconds = ticks * axis.tick_ns
+    digit = next((u for u in (1_000_000_000, 1_000_000, 1_000) if nanoseconds >= 100 * u), 1)
+    return format_duration(math.ceil(round(nanoseconds / digit, 2)) * digit)
 
 
 def _even(axis: LabelAxis, steps: npt.NDArray[Any]) -> bool:
-    """Whether all steps are multiples of the most frequent one, or differ from one another by more than jitter."""
+    """Whether steps are multiples of the most frequent one, but for a few that differ by more than jitter."""
     step = abs(modal_step(axis.ticks))
     rest = np.abs(steps - np.round(steps / step) * step)
-    return bool(np.all((rest == 0) | (rest > JITTER * step)))
+    return bool(np.all((rest == 0) | (rest > JITTER * step)) and np.mean(rest == 0) > MOST)
 
 
 def carry_over(axis: LabelAxis, allowed: npt.NDArray[np.bool_], target: LabelAxis) -> npt.NDArray[np.bool_]:

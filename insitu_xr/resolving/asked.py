@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -76,6 +76,13 @@ def groups_of(catalog: Catalog, asked: Asked) -> tuple[Group, ...]:
         if not {"variables"} <= set(content) <= {"variables", "leads"}:
             raise RequestError(f"{name} must be dict(variables=[...], leads=[...]), but got {content!r}; write it so")
         groups.append(_group(catalog, name, content["variables"], content.get("leads")))
+    written: dict[tuple[str, str], str] = {}
+    for name in (n for group in groups for n in group.variables):
+        first = written.setdefault(catalog.check(name, "variable"), name)
+        if first != name:
+            raise RequestError(
+                f"variable {name!r} must be written alike everywhere, but got {first!r} as well; choose one of them"
+            )
     return tuple(groups)
 
 
@@ -104,11 +111,13 @@ def _leads(thing: str, leads: Any) -> tuple[Lead, ...] | None:
     return listed
 
 
-def names_of(catalog: Catalog, thing: str, names: Sequence[str] | str) -> tuple[str, ...]:
+def names_of(catalog: Catalog, thing: str, names: Any) -> tuple[str, ...]:
     """Names of variables, each checked to be one of the dataset and to be named once."""
+    if not isinstance(names, str | Iterable):
+        raise RequestError(f"{thing} must be a list of names, but got {names!r}; write ['t2m', ...]")
     listed = (names,) if isinstance(names, str) else tuple(names)
-    for name in listed:
-        catalog.check(name, thing)
-        if listed.count(name) > 1:
+    found = [catalog.check(name, thing) for name in listed]
+    for k, name in enumerate(listed):
+        if found[k] in found[:k]:
             raise RequestError(f"{thing} must name each variable once, but got {name!r} again; drop one")
     return listed

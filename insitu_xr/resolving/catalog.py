@@ -64,15 +64,15 @@ class Catalog:
         """
         return self._find(name, "variable")[0]
 
-    def check(self, name: str, thing: str) -> None:
-        """Refuse a name that no dataset has, or that several have.
+    def check(self, name: str, thing: str) -> tuple[str, str]:
+        """The dataset that a variable is in, and its name there; refuses what no dataset has, or several have.
 
         Raises
         ------
         UnknownNameError
             Names what there is.
         """
-        self._find(name, thing)
+        return self._find(name, thing)
 
     def _find(self, name: str, thing: str) -> tuple[str, str]:
         if list(self.datasets) == [""]:

@@ -104,7 +104,7 @@ def _mask(axis: LabelAxis, selection: Any, thing: str, *, may_be_empty: bool = F
 
 
 def _every(axis: LabelAxis, every: Lead, first: int) -> npt.NDArray[np.bool_]:
-    step = offset(axis, every)
+    step = offset(axis, every, "every")
     if step.ticks is None or step.ticks <= 0:
         raise RequestError(
             f"every must be a span above 0 that the labels of {axis.dim!r} resolve, but got {every!r}; lengthen it"
@@ -126,5 +126,6 @@ def _at(axis: LabelAxis, times: Sequence[str]) -> npt.NDArray[np.bool_]:
                 f"at must be times of day such as '06:00', but got {text!r}; write hours and minutes"
             ) from error
         seconds = (time.hour * 60 + time.minute) * 60 + time.second
-        wanted.append((seconds * 1_000_000_000 + time.microsecond * 1_000) // axis.tick_ns)
+        ticks, rest = divmod(seconds * 1_000_000_000 + time.microsecond * 1_000, axis.tick_ns)
+        wanted += [] if rest else [ticks]
     return np.isin(axis.ticks % max(1, _DAY_NS // axis.tick_ns), wanted)

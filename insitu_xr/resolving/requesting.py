@@ -18,6 +18,7 @@ from insitu_xr.resolving.catalog import Catalog
 from insitu_xr.resolving.choosing import Choice, choose
 from insitu_xr.resolving.drawing import drawn
 from insitu_xr.resolving.limiting import Chosen, chosen_by
+from insitu_xr.resolving.roles import roles_of
 from insitu_xr.resolving.sampling import axis_of, lead_axis_of
 
 _FIRST_FEW = 3
@@ -85,7 +86,7 @@ def _here(axis: LabelAxis) -> Offset:
 
 
 def _tolerance(axis: LabelAxis, time_tolerance: Lead) -> float:
-    step = offset(axis, time_tolerance)
+    step = offset(axis, time_tolerance, "time_tolerance")
     ticks = step.ticks if step.ticks is not None else step.value / np.timedelta64(axis.tick_ns, "ns")
     if ticks < 0:
         raise RequestError(f"time_tolerance must be 0 or more, but got {time_tolerance!r}; give a span without a sign")
@@ -123,9 +124,10 @@ def request_of(
     """
     axes = tuple(axis_of(catalog.primary, d) for d in sample_dims)
     lead_axis = lead_axis_of(catalog.primary, axes)
-    along = {home: axis_of(ds, sample_dims[lead_axis]) for home, ds in catalog.datasets.items()}
-    along[catalog.first] = axes[lead_axis]
-    choice = choose(axes, lead_axis, anchors=asked.anchors, every=asked.every, at=asked.at, exclude=asked.exclude)
+    others = {home: ds for home, ds in catalog.datasets.items() if home != catalog.first}
+    along = {catalog.first: axes[lead_axis]} | {home: axis_of(ds, axes[lead_axis].dim) for home, ds in others.items()}
+    anchors = _by_dim(asked.anchors, catalog, sample_dims)
+    choice = choose(axes, lead_axis, anchors=anchors, every=asked.every, at=asked.at, exclude=asked.exclude)
     resolved = resolve_windows(along, groups, catalog, asked.time_tolerance)
     limits = chosen_by(asked.manifest, asked.split, axes)
     every, dropped = kept(axes, lead_axis, choice, resolved, limits)
@@ -151,6 +153,14 @@ def request_of(
         dropped=dropped,
     )
     return drawn(catalog.primary, request, asked.drawing)
+
+
+def _by_dim(anchors: Any, catalog: Catalog, sample_dims: Sequence[str]) -> Any:
+    """Anchors by dimension, also where those are named by role."""
+    if not isinstance(anchors, Mapping):
+        return anchors
+    roles = roles_of(catalog.primary)
+    return {dim if dim in sample_dims else roles.dim(dim): chosen for dim, chosen in anchors.items()}
 
 
 def kept(
@@ -194,8 +204,9 @@ def _inside(
 
 def _nothing_kept(axis: LabelAxis, offsets: Sequence[Offset], dropped: Sequence[Dropped]) -> RequestError:
     names = ", ".join(o.name for o in offsets)
-    ticks = [o.ticks for o in offsets if o.ticks is not None]
-    reach, run = max(ticks, default=0) - min(ticks, default=0), longest_run(axis)
+    # A window reaches from the anchor, whether or not that is one of its labels.
+    ticks = [0, *(o.ticks for o in offsets if o.ticks is not None)]
+    reach, run = max(ticks) - min(ticks), longest_run(axis)
     lengths = ""
     if reach > run and axis.kind != "text":
         lengths = (

@@ -35,8 +35,10 @@ class Roles:
     member: str | None = None
 
     def dim(self, name: str) -> str:
-        """The dimension that a role names; the name itself where it is none."""
-        return {INIT: self.init_time, LEAD: self.lead_time, MEMBER: self.member}.get(name) or name
+        """The dimension that a role names, by any of its names in use; the name itself where it is none."""
+        dims = {INIT: self.init_time, LEAD: self.lead_time, MEMBER: self.member}
+        role = next((r for r, names in NAMES.items() if name == r or (name in names and name != "time")), None)
+        return (dims[role] if role is not None else None) or name
 
 
 def roles_of(ds: xr.Dataset) -> Roles:

@@ -41,6 +41,8 @@ def sample_dims_of(catalog: Catalog, groups: Sequence[Group], sample_dim: Any) -
         chosen = tuple(d if d in dims else roles.dim(d) for d in chosen)
     if not chosen:
         raise RequestError("sample_dim must name a dimension, but got none; leave it out for the time dimension")
+    if len(set(chosen)) < len(chosen):
+        raise RequestError(f"sample_dim must name each dimension once, but got {chosen}; drop one")
     for dim in chosen:
         if dim not in dims:
             raise UnknownNameError(

@@ -16,7 +16,7 @@ from insitu_xr.plan.split import NOBODY, Splits, even_blocks, span_blocks, usual
 from insitu_xr.resolving.asked import Asked, groups_of
 from insitu_xr.resolving.catalog import Catalog
 from insitu_xr.resolving.requesting import resolve_windows
-from insitu_xr.resolving.roles import roles_of
+from insitu_xr.resolving.roles import lead_times, roles_of
 from insitu_xr.resolving.sampling import axis_of, check_not_empty, lead_axis_of, sample_dims_of, time_like
 from insitu_xr.resolving.selecting import Labels
 
@@ -34,7 +34,7 @@ class SplitAsked:
     fractions: Fractions | None = None
     by: str = "time"
     block: Any = None
-    gap: Any = 0
+    gap: Any = None
     seed: Any = 0
 
 
@@ -54,12 +54,21 @@ def splits_of(catalog: Catalog, asked: Asked, wanted: SplitAsked) -> tuple[Split
     check_not_empty(catalog, names)
     axes = [axis_of(catalog.primary, dim) for dim in sample_dims]
     axis = axes[lead_axis_of(catalog.primary, axes)]
+    wanted = replace(wanted, gap=_default_gap(catalog, axis) if wanted.gap is None else wanted.gap)
     if all(leads is None for group in groups for leads in group.leads.values()):
         return split_axis(axis, wanted), names
     along = {home: axis_of(ds, axis.dim) for home, ds in catalog.datasets.items()}
     resolved = resolve_windows(along | {catalog.first: axis}, groups, catalog, asked.time_tolerance)
     steps = [0, *(o.ticks for o in resolved.offsets if o.ticks is not None)]
     return split_axis(axis, wanted, resolved.windows, max(steps) - min(steps)), names
+
+
+def _default_gap(catalog: Catalog, axis: LabelAxis) -> Any:
+    """The longest lead time along init times: forecasts of one split must not reach into another's."""
+    roles = roles_of(catalog.primary)
+    if roles.lead_time is None or roles.init_time != axis.dim:
+        return 0
+    return np.abs(lead_times(catalog.primary, roles.lead_time)).max(initial=np.timedelta64(0, "ns"))
 
 
 def _variables_along(catalog: Catalog, sample_dim: Any) -> list[str]:
@@ -103,7 +112,7 @@ def split_axis(axis: LabelAxis, asked: SplitAsked, windows: Windows | None = Non
             "val='2016', or fractions=(0.8, 0.1, 0.1)"
         )
     splits = Splits.of(axis, {name: labels.positions(chosen, name) for name, chosen in named.items()})
-    gap = _ticks(axis, "gap", asked.gap, least=0)
+    gap = _ticks(axis, "gap", 0 if asked.gap is None else asked.gap, least=0)
     if fractions:
         splits = splits.dealt(fractions, *_pieces(splits, asked, fractions, gap, reach))
     elif asked.by != "time" or asked.block is not None:

@@ -58,7 +58,9 @@ def reader_of(*functions: Any, dtype: str = "i8", value: str = "i8") -> tuple[Va
     axes = StoredAxes(grids, (np.array([3, 1]), 1, np.arange(10)), ("y", None, "step"))
     spec = VariableSpec("v", "stored", ("step", "y"), (10, 2), np.dtype(dtype), (axes,), stored_itemsize=8)
     (group,) = access_groups(request([spec], 10))
-    source = BlockSource(lambda where: stored[where["y"], where["1"], where["step"]], ("y", "1", "step"), grids)
+    source = BlockSource(
+        lambda where: stored[where["y"], where["1"], where["step"]], ("y", "1", "step"), grids, stored.dtype
+    )
     return VariableReader(group.layouts[0], [Part(source, functions)], np.dtype(value)), stored[[3, 1], 1].T
 
 

@@ -259,7 +259,7 @@ def test_blocks() -> None:
         asked.append(dict(where))
         return values[where["t"], where["x"]]
 
-    source = BlockSource(read_block, ("t", "x"), (AxisGrid(5, size=2), AxisGrid(6, size=6)))
+    source = BlockSource(read_block, ("t", "x"), (AxisGrid(5, size=2), AxisGrid(6, size=6)), values.dtype)
     fetched = source.read([(0, 0), (2, 0)])
     assert asked == [{"t": slice(0, 2), "x": slice(0, 6)}, {"t": slice(4, 5), "x": slice(0, 6)}]
     assert [source.decode(raw, (0, 0)).tolist() for raw in fetched.raw] == [values[:2].tolist(), values[4:].tolist()]

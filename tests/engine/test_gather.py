@@ -32,7 +32,7 @@ class World:
         self.values = {s.name: random.random(s.shape, np.float32) for s in specs}
         stacks = None
         if layout == "stacked":
-            stacks = stacks_of(self.request, LEVELS.keys(), LEVELS)
+            stacks = stacks_of(self.request, {"z": LEVELS, "z_memory": LEVELS})
         self.stores = [SlotStore(g, g.n_units) for g in access_groups(self.request)]
         for store in self.stores:
             self._fill(store)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import pairwise, product
 from typing import Any
 
-import numcodecs  # type: ignore[import-untyped]
+import numcodecs
 import numpy as np
 import numpy.typing as npt
 import pytest

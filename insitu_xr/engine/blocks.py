@@ -1,0 +1,86 @@
+"""Large arrays whose memory is used again once nobody refers to them: fresh pages cost as much as a copy.
+
+An array given out ends in a small ctypes object. When the last view of it is gone, be it numpy's or a tensor's, that
+object dies, and its finaliser gives the memory back; so what a consumer holds is never written to again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+import weakref
+from collections import deque
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+#: arrays smaller than this come from the ordinary allocator, which is as fast for them
+SMALL_BYTES = 256 << 10
+#: jax and vector instructions want arrays to begin at such addresses
+ALIGNMENT = 64
+
+
+class BlockStore:
+    """Memory that waits to be used again, up to a bound.
+
+    Thread-safe. Finalisers may run in the middle of anything on any thread, so they only append to a deque; the lock is
+    taken by those who ask for memory.
+
+    Examples
+    --------
+    >>> store = BlockStore(1 << 20)
+    >>> first = store.array((1000, 100), np.dtype("f4"))
+    >>> address = first.ctypes.data
+    >>> view, first = first[10:], None
+    >>> store.waiting_bytes, store.array((1000, 100), np.dtype("f4")).ctypes.data == address
+    (0, False)
+    >>> del view
+    >>> store.array((1000, 100), np.dtype("f4")).ctypes.data == address
+    True
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._returned: deque[npt.NDArray[np.uint8]] = deque()
+        self._free: dict[int, list[npt.NDArray[np.uint8]]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that wait to be used again."""
+        with self._lock:
+            self._collect()
+            return sum(size * len(blocks) for size, blocks in self._free.items())
+
+    def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        """An array with undefined content, contiguous in C order."""
+        size = math.prod(shape) * dtype.itemsize
+        if size < SMALL_BYTES or dtype.hasobject:
+            return np.empty(shape, dtype)
+        with self._lock:
+            self._collect()
+            blocks = self._free.get(size)
+            block = blocks.pop() if blocks else None
+        if block is None:
+            block = np.empty(size + ALIGNMENT, np.uint8)
+        start = -block.ctypes.data % ALIGNMENT
+        owner = (ctypes.c_uint8 * size).from_buffer(block.data, start)
+        weakref.finalize(owner, self._returned.append, block).atexit = False
+        return np.ndarray(shape, dtype, buffer=owner)
+
+    def _collect(self) -> None:
+        """Sort in what came back, and let go of what is too much."""
+        while self._returned:
+            block = self._returned.popleft()
+            self._free.setdefault(block.nbytes - ALIGNMENT, []).append(block)
+        held = sum(size * len(blocks) for size, blocks in self._free.items())
+        for size in sorted(self._free, reverse=True):
+            while held > self.limit and self._free[size]:
+                self._free[size].pop()
+                held -= size
+
+
+#: one for all loaders of a process, so that a new one starts with warm memory
+BLOCKS = BlockStore(256 << 20)

@@ -1,0 +1,100 @@
+"""Decoding straight into given memory, for the codec chains whose decoders can: it saves an allocation and a copy.
+
+Only chains of which each step is known are taken: little-endian bytes, then nothing, zstd or blosc. Everything else
+goes through zarr's own chain. The decoders leave the rest of a buffer that is too large as it was, so the size that
+the compressed data states is checked first: stale numbers must never be taken for data.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numcodecs
+import numpy as np
+import numpy.typing as npt
+from zarr.codecs import BloscCodec, BytesCodec, ZstdCodec
+from zarr.codecs._v2 import V2Codec
+
+Bytes = npt.NDArray[np.uint8]
+#: decodes into memory of exactly the right size; False if the data does not say its size, or says another one
+DecodeInto = Callable[[Bytes, Bytes], bool]
+
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+def direct_decoder(codecs: Sequence[Any], dtype: np.dtype[Any], order: str) -> DecodeInto | None:
+    """The decoder of a chain of codecs, None where it is not one that is known.
+
+    Parameters
+    ----------
+    codecs : sequence of zarr codecs
+        The chain of one chunk, in the order of encoding.
+    dtype : dtype
+        Of the decoded chunk.
+    order : {"C", "F"}
+        Order of the elements in the bytes.
+    """
+    if not (dtype.isnative and sys.byteorder == "little") or dtype.kind not in "biufcmM" or order != "C":
+        return None
+    first, *rest = codecs
+    if isinstance(first, V2Codec) and not first.filters and not rest:
+        compressor = first.compressor
+        if compressor is None:
+            return _copy
+        kind = {"zstd": ZstdCodec, "blosc": BloscCodec}.get(getattr(compressor, "codec_id", ""))
+        return _decoders().get(kind)
+    if isinstance(first, BytesCodec) and (
+        dtype.itemsize == 1 or str(getattr(first.endian, "value", first.endian)) == "little"
+    ):
+        return _copy if not rest else _decoders().get(type(rest[0])) if len(rest) == 1 else None
+    return None
+
+
+def _decoders() -> dict[Any, DecodeInto]:
+    # How hard the data was compressed does not matter for decoding.
+    zstd, blosc = numcodecs.Zstd(), numcodecs.Blosc()
+
+    def decode_zstd(raw: Bytes, out: Bytes) -> bool:
+        if zstd_content_size(raw) != out.nbytes:
+            return False
+        zstd.decode(raw, out=out)
+        return True
+
+    def decode_blosc(raw: Bytes, out: Bytes) -> bool:
+        if raw.nbytes < 16 or int.from_bytes(raw[4:8].tobytes(), "little") != out.nbytes:
+            return False
+        blosc.decode(raw, out=out)
+        return True
+
+    return {ZstdCodec: decode_zstd, BloscCodec: decode_blosc}
+
+
+def _copy(raw: Bytes, out: Bytes) -> bool:
+    if raw.nbytes != out.nbytes:
+        return False
+    np.copyto(out, raw)
+    return True
+
+
+def zstd_content_size(raw: Bytes) -> int | None:
+    """Decoded size that a zstd frame states (RFC 8878, section 3.1.1.1), None if it states none.
+
+    Examples
+    --------
+    >>> frame = np.frombuffer(numcodecs.Zstd().encode(np.zeros(1000, "f4")), "u1")
+    >>> zstd_content_size(frame), zstd_content_size(frame[:3])
+    (4000, None)
+    """
+    head = raw[:18].tobytes()
+    if len(head) < 6 or head[:4] != _ZSTD_MAGIC:
+        return None
+    descriptor = head[4]
+    single_segment = bool(descriptor & 0x20)
+    size_bytes = (1 if single_segment else 0, 2, 4, 8)[descriptor >> 6]
+    at = 5 + (0 if single_segment else 1) + (0, 1, 2, 4)[descriptor & 3]
+    field = head[at : at + size_bytes]
+    if not size_bytes or len(field) < size_bytes:
+        return None
+    return int.from_bytes(field, "little") + (256 if size_bytes == 2 else 0)
