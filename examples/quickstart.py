@@ -4,7 +4,8 @@ Run ``python examples/quickstart.py``. It needs neither a network nor a framewor
 
 1. write real data once to a small Zarr v3 store: yearly mean air temperature over North America in two climate
    scenarios, E1 and A1B (240 years, 360-day calendar, from the ``iris-sample-data`` package);
-2. open the store, select the training years by label, and look at the plan before anything is read;
+2. open the store, split its years by label into training and test, look at the plan before anything is read, and see
+   that no window reaches across years that are missing;
 3. iterate shuffled batches, each sample a year and the year after it (``leads=["0D", "360D"]``), and fit on them a
    least-squares correction of persistence, the forecast "next year will be like this one";
 4. compare with the number of stored chunks how many were read;
@@ -95,6 +96,17 @@ def check_source(field: xr.DataArray) -> None:
         raise ValueError(f"air_temperature must be a mean in K, but got {field.attrs}")
     if field.isnull().any():
         raise ValueError("air_temperature must have no missing value, but has some")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# 2. Windows by label
+
+
+def print_gap(dataset: xr.Dataset, request: dict[str, Any]) -> None:
+    """Take two years out, and print which anchors then have no following year: partners are found by label."""
+    missing = dataset.drop_sel(time=dataset["time"].sel(time=slice("1950", "1951")).to_numpy())
+    for dropped in missing.insitu.plan(**request).dropped:
+        print(f"Without 1950 and 1951: {dropped}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -253,22 +265,26 @@ def main(arguments: list[str] | None = None) -> int:
     """Run all steps; return 0 when the data were read once and the correction beats persistence."""
     options = parse(arguments)
     dataset = insitu_xr.open_dataset(prepare_store(options.cache), consolidated=False)
-    train, test = dataset.sel(time=TRAIN), dataset.sel(time=TEST)
     weights = area_weights(dataset)
+    # A year and the year after it lie in one split, or are dropped: nothing of the test is seen in training.
+    manifest = dataset.insitu.split(train=TRAIN, test=TEST)
+    request = {"variables": VARIABLES, "leads": LEADS, "batch_size": 16}
+    print(f"{manifest}\n")
 
-    with train.insitu.loader(
-        variables=VARIABLES, leads=LEADS, batch_size=16, shuffle=True, seed=0, progress=True
+    with dataset.insitu.loader(
+        **request, manifest=manifest, split="train", shuffle=True, seed=0, progress=True
     ) as loader:
-        print(f"\n{loader.plan}\n")
-        correction = fit(loader, train, weights)
+        print(f"{loader.plan}\n")
+        print_gap(dataset, request)
+        correction = fit(loader, dataset, weights)
         once = print_reads(loader)
-    with test.insitu.loader(variables=VARIABLES, leads=LEADS, batch_size=16) as loader:
+    with dataset.insitu.loader(**request, manifest=manifest, split="test") as loader:
         errors = score(loader, correction)
     better = print_scores(errors)
 
     options.out.mkdir(parents=True, exist_ok=True)
     picture = options.out / "quickstart.png"
-    draw(test, correction, typical_year(errors), picture)
+    draw(dataset, correction, typical_year(errors), picture)
     print(f"Picture: {picture}")
     if not (once and better):
         print("Failed: " + ("a chunk was read twice" if better else "the correction does not beat persistence"))

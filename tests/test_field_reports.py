@@ -63,7 +63,8 @@ def raw(
     array[:] = data
     for key in absent:
         del store._store_dict[key]
-    ds: xr.Dataset = xr.open_zarr(store, chunks=None, consolidated=False, **options)
+    # Not open_zarr, which does not pass ``use_zarr_fill_value_as_mask`` on.
+    ds: xr.Dataset = xr.open_dataset(store, engine="zarr", consolidated=False, **options)
     return ds
 
 

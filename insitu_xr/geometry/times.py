@@ -44,7 +44,7 @@ class LabelAxis:
             return format_duration(int(self.ticks[position]) * self.tick_ns)
         if isinstance(label, np.datetime64 | np.timedelta64):
             return re.sub(r"\.0+$", "", str(label)).removesuffix("T00:00:00")
-        return str(label)
+        return str(label).removesuffix(" 00:00:00")
 
 
 def label_axis(dim: str, labels: npt.NDArray[Any] | None, length: int) -> LabelAxis:

@@ -62,6 +62,12 @@ def test_every_chunk_of_the_training_years_is_read_once(first: Run, store: Path)
     assert f"Reads: {chunks} for {chunks} chunks" in first.printed
 
 
+def test_the_split_and_a_gap_are_shown(first: Run) -> None:
+    assert re.search(r"train +180 labels, 1860-06-01.* to 2039-06-01", first.printed)
+    assert re.search(r"1 reaching outside the split 'train' \(2039-06-01", first.printed)
+    assert re.search(r"Without 1950 and 1951: 1 in a gap at lead 360D .*\(1949-06-01", first.printed)
+
+
 def test_a_batch_was_compared_with_xarray(first: Run) -> None:
     assert "equals what xarray gives, bit for bit" in first.printed
 
