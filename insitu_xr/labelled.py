@@ -24,8 +24,7 @@ def to_xarray(batch: Batch, group: str | None) -> Any:
     if batch.context.stacks is not None:
         stacked = {name: _stacked(batch, name) for name in groups}
         return xr.DataTree.from_dict(stacked) if len(groups) > 1 else stacked[groups[0]]
-    # Channels of all datasets are in one array.
-    homes = batch.context.outlines if batch.context.stacks is None else [batch.context.first]
+    homes = batch.context.outlines
     found = {(g, home): _dataset(batch, g, home) for g in groups for home in homes if _takes_part(batch, g, home)}
     if len(groups) == 1 and len(homes) == 1:
         return next(iter(found.values()))
@@ -60,7 +59,7 @@ def coords_of(batch: Batch, home: str) -> xr.Dataset:
 
 def _takes_part(batch: Batch, group: str, home: str) -> bool:
     static = any(batch.context.homes[name] == home for name in batch.context.request.statics)
-    return static or batch.context.stacks is not None or bool(_members(batch, group, home))
+    return static or bool(_members(batch, group, home))
 
 
 def _members(batch: Batch, group: str, home: str) -> list[Take]:

@@ -327,7 +327,7 @@ def test_forecast_and_truth_in_one_loader() -> None:
     """Joined along the init time, truth is a target at the leads of the forecast."""
     fc = forecast(NAMINGS["WB2"])
     joined = insitu_xr.join({"fc": fc, "era5": truth()})
-    asked = {
+    asked: dict[str, Any] = {
         "inputs": {"variables": ["fc/z"]},
         "targets": {"variables": ["era5/z"], "leads": [f"{h}h" for h in HOURS]},
     }

@@ -53,10 +53,10 @@ class Labels:
         """Whether a label as text is the one at a place."""
         plain = self.plain[place]
         if isinstance(plain, cftime.datetime):
-            return text == str(plain)
+            return bool(text == str(plain).removesuffix(" 00:00:00"))
         if self.coordinate is not None and self.coordinate.dtype.kind == "M":
             return bool(np.datetime64(text) == self.coordinate[place])
-        return float(text) == plain
+        return bool(float(text) == plain)
 
 
 def times(values: Any) -> Labels:
@@ -162,8 +162,8 @@ def check_dropped(plan: Any, labels: Labels, expected: Expected) -> None:
 
 def check_batch(batch: Any, labels: Labels, expected: Expected, exact: bool) -> None:
     partners = np.array([expected.kept[int(p)] for p in batch.positions])
-    np.testing.assert_array_equal(batch["a"], partners[..., None] + np.float32([0, 0.25]))
-    np.testing.assert_array_equal(batch["z"], partners[..., None] + np.float32([1000, 2000, 3000]))
+    np.testing.assert_array_equal(batch["a"], partners[..., None] + np.array([0, 0.25], np.float32))
+    np.testing.assert_array_equal(batch["z"], partners[..., None] + np.array([1000, 2000, 3000], np.float32))
     coordinate = np.arange(len(labels.plain)) if labels.coordinate is None else labels.coordinate
     np.testing.assert_array_equal(batch.anchors, coordinate[batch.positions])
     np.testing.assert_array_equal(batch.valid_times, coordinate[partners])
@@ -211,7 +211,7 @@ def axes(draw: st.DrawFn) -> tuple[Labels, list[Any]]:
     return times(stamps), [spelled(pd.Timedelta(w * step, "ns")) for w in wanted]
 
 
-@settings(max_examples=70)
+@settings(max_examples=50)
 @given(axes(), st.integers(1, 9))
 def test_windows_are_those_of_a_dictionary_of_labels(case: tuple[Labels, list[Any]], chunk: int) -> None:
     labels, leads = case
@@ -462,8 +462,7 @@ def test_what_has_no_unique_order_is_named_before_any_read(
     if calendar is not None:
         labels = xr.date_range("2000-01-01", periods=6, calendar=calendar, use_cftime=True)
     store, ds = counted(labels[order])
-    text = message if calendar is None else re.sub(r"(2000-01-\d\d)", r"\1 00:00:00", message)
-    with pytest.raises(RequestError, match="labels of 'time' " + text):
+    with pytest.raises(RequestError, match="labels of 'time' " + message):
         getattr(ds.insitu, method)(variables=["a"], leads=["1D"])
     assert store.data_gets == []
     assert ds.insitu.plan(variables=["a"]).anchors_kept == len(order)
@@ -558,7 +557,7 @@ def test_leads_of_each_variable_in_the_stacked_layout() -> None:
         for batch in loader:
             assert batch.channels == ["a@-6h", "a@0h", "b@12h"]
             partners = np.array([expected.kept[int(p)] for p in batch.positions])
-            np.testing.assert_array_equal(batch.variables[..., 0], partners)
+            np.testing.assert_array_equal(np.asarray(batch.variables)[..., 0], partners)
             labelled = batch.to_xarray()
             np.testing.assert_array_equal(labelled["variables"].sel(channel="b@12h").values[:, 0], partners[:, 2])
             assert labelled["channel"].values.tolist() == batch.channels

@@ -51,7 +51,7 @@ class BlockStore:
     def waiting_bytes(self) -> int:
         """Bytes that wait to be used again."""
         with self._lock:
-            self._collect()
+            self._collect(self.limit)
             return sum(size * len(blocks) for size, blocks in self._free.items())
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -60,9 +60,12 @@ class BlockStore:
         if size < SMALL_BYTES or dtype.hasobject:
             return np.empty(shape, dtype)
         with self._lock:
-            self._collect()
+            self._collect(self.limit)
             blocks = self._free.get(size)
             block = blocks.pop() if blocks else None
+            if block is None:
+                # Fresh memory takes the place of memory that waits, so that both together stay within the limit.
+                self._collect(max(0, self.limit - size))
         if block is None:
             block = np.empty(size + ALIGNMENT, np.uint8)
         start = -block.ctypes.data % ALIGNMENT
@@ -70,17 +73,17 @@ class BlockStore:
         weakref.finalize(owner, self._returned.append, block).atexit = False
         return np.ndarray(shape, dtype, buffer=owner)
 
-    def _collect(self) -> None:
-        """Sort in what came back, and let go of what is too much."""
+    def _collect(self, limit: int) -> None:
+        """Sort in what came back, and let go of what is more than a limit, the largest first."""
         while self._returned:
             block = self._returned.popleft()
             self._free.setdefault(block.nbytes - ALIGNMENT, []).append(block)
         held = sum(size * len(blocks) for size, blocks in self._free.items())
         for size in sorted(self._free, reverse=True):
-            while held > self.limit and self._free[size]:
+            while held > limit and self._free[size]:
                 self._free[size].pop()
                 held -= size
 
 
 #: one for all loaders of a process, so that a new one starts with warm memory
-BLOCKS = BlockStore(256 << 20)
+BLOCKS = BlockStore(1 << 30)

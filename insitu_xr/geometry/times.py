@@ -87,7 +87,7 @@ def _microseconds(labels: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     days = np.fromiter((t.toordinal() for t in labels), np.int64, n)
     seconds = np.fromiter(((t.hour * 60 + t.minute) * 60 + t.second for t in labels), np.int64, n)
     parts = np.fromiter((t.microsecond for t in labels), np.int64, n)
-    first = labels[0].replace(year=1970, month=1, day=1, hour=0).toordinal()
+    first = int(labels[0].replace(year=1970, month=1, day=1, hour=0).toordinal())
     return ((days - first) * 86_400 + seconds) * 1_000_000 + parts
 
 
