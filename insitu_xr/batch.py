@@ -111,6 +111,14 @@ class BatchContext:
         return replace(self, request=small, outlines=outlines, forecast=forecast)
 
 
+def _added_to(valid: npt.NDArray[Any], leads: npt.NDArray[np.timedelta64]) -> Any:
+    """Lead times as what can be added to labels; in their unit where that is exact, for years nanoseconds cannot hold."""
+    if valid.dtype.kind == "O":
+        return leads.astype("m8[us]").astype(object)
+    own = leads.astype(f"m8[{np.datetime_data(valid.dtype)[0]}]")
+    return own if np.array_equal(own, leads) else leads
+
+
 def _part(axis: LabelAxis, places: IntArray) -> LabelAxis:
     return replace(axis, labels=axis.labels[places], ticks=axis.ticks[places])
 
@@ -286,9 +294,7 @@ class Batch:
             return valid
         if valid.dtype.kind not in "MO":  # numbered init times
             return valid
-        leads: Any = (
-            forecast.lead_times if valid.dtype.kind == "M" else forecast.lead_times.astype("m8[us]").astype(object)
-        )
+        leads = _added_to(valid, forecast.lead_times)
         if forecast.lead_dim in request.sample_dims:
             drawn = request.anchors[self._samples, request.sample_dims.index(forecast.lead_dim)]
             return np.asarray(valid + leads[drawn][:, None])

@@ -96,6 +96,7 @@ def test_a_period_without_labels_excludes_nothing() -> None:
     ("arguments", "message"),
     [
         ({"at": "25:00"}, "at must be times of day"),
+        ({"at": "06:00+01:00"}, "at must be times of day"),
         ({"every": "-6h"}, "every must be a span above 0"),
         ({"anchors": {"nope": [1]}}, "anchors must be given for sample dimensions, but got 'nope'"),
         ({"anchors": ["1999-01-01"]}, "anchors must name labels of 'time'"),

@@ -175,6 +175,24 @@ def test_leads_of_a_product_move_along_the_init_time() -> None:
         member, init = batch.positions.T
         expected = 1000 * (init[:, None] + np.arange(2)) + member[:, None]
         np.testing.assert_array_equal(batch["z"][:, :, 0, 0], expected)
+        # Samples are counted, not labels.
+        assert [str(d) for d in loader.plan.dropped] == ["3 after the end at lead 12h of 'z' (2020-01-04T12:00:00)"]
+
+
+def test_samples_of_a_product_are_all_accounted_for() -> None:
+    ds = forecast(NAMINGS["WBX"])
+    manifest = ds.insitu.split(train=slice("2020-01-01", "2020-01-02"), val="2020-01-03", sample_dim="init_time")
+    plan = ds.insitu.plan(
+        variables=["z"],
+        sample_dim=("init_time", "number"),
+        leads=["0h", "12h"],
+        anchors={"init_time": slice("2020-01-01T12", None), "number": [0, 1]},
+        exclude=["2020-01-01T12"],
+        manifest=manifest,
+        split="train",
+    )
+    assert plan.anchors_kept + sum(d.count for d in plan.dropped) == 7 * 2
+    assert plan.anchors_kept == 1 * 2
 
 
 def test_variables_that_lack_one_of_the_dimensions() -> None:
@@ -202,6 +220,13 @@ def test_valid_times_of_coarser_units(unit: str) -> None:
     with ds.insitu.loader(variables=["z"], batch_size=8) as loader:
         (batch,) = loader
     np.testing.assert_array_equal(batch.valid_times, INITS.to_numpy()[:, None] + LEADS.to_numpy())
+
+
+def test_valid_times_that_nanoseconds_do_not_hold() -> None:
+    inits = np.array(["1600-01-01", "1600-01-02"], "M8[s]")
+    ds = xr.Dataset({"z": (("time", "step"), np.zeros((2, 5)))}, {"time": inits, "step": LEADS})
+    (batch,) = ds.insitu.loader(variables=["z"])
+    np.testing.assert_array_equal(batch.valid_times, inits[:, None] + LEADS.to_numpy().astype("m8[s]"))
 
 
 def test_the_valid_times_that_a_dataset_has() -> None:

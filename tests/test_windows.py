@@ -332,6 +332,43 @@ def test_steps_along_a_dimension_without_labels(lead: Any) -> None:
         assert next(iter(loader))["a"][:, 0, 0].tolist() == [2, 3, 4, 5, 6, 7, 8]
 
 
+@pytest.mark.parametrize(
+    "leads",
+    [
+        "6h",
+        pd.to_timedelta(["6h", "12h"]),
+        np.array([6, 12], "m8[h]"),
+        pd.Series(pd.to_timedelta(["6h", "12h"])),
+        xr.DataArray(pd.to_timedelta(["6h", "12h"]), dims="lead"),
+    ],
+    ids=lambda leads: type(leads).__name__,
+)
+def test_collections_of_leads(leads: Any) -> None:
+    labels = times(pd.date_range("2000", periods=9, freq="6h"))
+    with dataset(labels).insitu.loader(variables=["a"], leads=leads, batch_size=9) as loader:
+        (batch,) = loader
+    n = 1 if isinstance(leads, str) else 2
+    np.testing.assert_array_equal(batch["a"][..., 0], np.arange(9 - n)[:, None] + np.arange(1, n + 1))
+
+
+def test_times_with_a_zone_are_refused() -> None:
+    zoned = pd.date_range("2000", periods=9, freq="6h", tz="UTC")
+    ds = xr.Dataset({"a": ("time", np.arange(9.0))}, {"time": zoned})
+    for request in ({}, {"sample_dim": "time"}, {"leads": ["6h"]}):
+        with pytest.raises(RequestError, match="labels of 'time' must be times without a zone, but got datetime64"):
+            ds.insitu.plan(variables=["a"], **request)
+
+
+def test_numbers_that_are_not_exact() -> None:
+    labels = Labels(0.1 * np.arange(30), (0.1 * np.arange(30)).tolist())
+    ds = dataset(labels)
+    with pytest.raises(RequestError, match="they jitter by up to") as error:
+        ds.insitu.plan(variables=["a"], sample_dim="time", leads=[0.1])
+    remedy = float(str(error.value).partition("for example ")[2].split(",")[0])
+    plan = ds.insitu.plan(variables=["a"], sample_dim="time", leads=[0.1], time_tolerance=remedy)
+    assert plan.anchors_kept == 29
+
+
 # -- labels that were stored as floats ---------------------------------------------------------------------------
 
 

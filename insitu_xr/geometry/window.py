@@ -205,9 +205,10 @@ def _refuse_jitter(axis: LabelAxis) -> None:
     worst = float(off.max())
     spare = 2 * worst if 4 * worst < steps.min() else 1.01 * worst
     shown, step, example = (_round(axis, value) for value in (worst, typical, spare))
+    example = repr(example) if axis.kind == "time" else example
     raise RequestError(
         f"labels of {axis.dim!r} must be exact for leads, but they jitter by up to {shown} around a step of {step}; "
-        f"give time_tolerance=, for example {example!r}, or round the labels"
+        f"give time_tolerance=, for example {example}, or round the labels"
     )
 
 

@@ -105,7 +105,8 @@ def _group(catalog: Catalog, name: str, variables: Sequence[str] | str, leads: A
 def _leads(thing: str, leads: Any) -> tuple[Lead, ...] | None:
     if leads is None:
         return None
-    listed = tuple(leads) if isinstance(leads, list | tuple | np.ndarray) else (leads,)
+    values = leads.to_numpy() if hasattr(leads, "to_numpy") else leads  # an index, a series, a DataArray
+    listed = tuple(values) if isinstance(values, list | tuple | range) or np.ndim(values) == 1 else (leads,)
     if not listed:
         raise RequestError(f"leads of {thing} must hold at least one lead, but got {leads!r}; leave them out for none")
     return listed

@@ -121,6 +121,8 @@ def _at(axis: LabelAxis, times: Sequence[str]) -> npt.NDArray[np.bool_]:
     for text in times:
         try:
             time = datetime.time.fromisoformat(text)
+            if time.tzinfo is not None:
+                raise ValueError("labels have no time zone")
         except (TypeError, ValueError) as error:
             raise RequestError(
                 f"at must be times of day such as '06:00', but got {text!r}; write hours and minutes"

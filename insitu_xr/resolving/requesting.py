@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -170,21 +171,28 @@ def kept(
     masks, dropped = list(choice.anchors), []
     if limits is not None:
         for k, (axis, mask) in enumerate(zip(axes, limits.masks, strict=True)):
-            dropped += _dropped(axis, limits.reason, np.flatnonzero(masks[k] & ~mask))
+            lost = _dropped(axis, limits.reason, np.flatnonzero(masks[k] & ~mask))
+            dropped += _in_samples(lost, masks, k)
             masks[k] = masks[k] & mask
     axis = axes[lead_axis]
-    dropped += dropped_of(axis, resolved, masks[lead_axis])
+    lost = dropped_of(axis, resolved, masks[lead_axis])
     whole = np.flatnonzero(masks[lead_axis] & resolved.windows.complete)
     usable = choice.usable[whole] & _inside(axis, choice.usable, resolved, whole)
-    dropped += _dropped(axis, "touching an excluded period", whole[~usable])
+    lost += _dropped(axis, "touching an excluded period", whole[~usable])
     whole = whole[usable]
     if limits is not None and limits.place == lead_axis:
         inside = _inside(axis, limits.masks[lead_axis], resolved, whole)
-        dropped += _dropped(axis, f"reaching {limits.reason}", whole[~inside])
+        lost += _dropped(axis, f"reaching {limits.reason}", whole[~inside])
         whole = whole[inside]
     every = [np.flatnonzero(mask) for mask in masks]
     every[lead_axis] = whole
-    return every, tuple(dropped)
+    return every, tuple(dropped + _in_samples(lost, masks, lead_axis))
+
+
+def _in_samples(lost: Sequence[Dropped], masks: Sequence[npt.NDArray[np.bool_]], place: int) -> list[Dropped]:
+    """Counts of labels as counts of samples: each is drawn with every label of the other dimensions."""
+    others = math.prod(int(mask.sum()) for k, mask in enumerate(masks) if k != place)
+    return [replace(dropped, count=dropped.count * others) for dropped in lost]
 
 
 def _inside(

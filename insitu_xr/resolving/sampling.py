@@ -69,6 +69,7 @@ def time_like(ds: xr.Dataset, dims: Sequence[str]) -> tuple[str, ...]:
     def is_time(dim: str) -> bool:
         if dim not in ds.coords or ds[dim].ndim != 1:
             return False
+        _check_zone(ds, dim)
         if np.issubdtype(ds[dim].dtype, np.datetime64):
             return True
         return ds[dim].dtype == object and isinstance(ds.indexes.get(dim), xr.CFTimeIndex)
@@ -89,8 +90,17 @@ def time_like(ds: xr.Dataset, dims: Sequence[str]) -> tuple[str, ...]:
 
 def axis_of(ds: xr.Dataset, dim: str) -> LabelAxis:
     """The labels of a dimension of the dataset."""
+    _check_zone(ds, dim)
     labels = ds[dim].to_numpy() if dim in ds.coords and ds[dim].dims == (dim,) else None
     return label_axis(dim, labels, ds.sizes[dim])
+
+
+def _check_zone(ds: xr.Dataset, dim: str) -> None:
+    if dim in ds.coords and getattr(ds[dim].dtype, "tz", None) is not None:
+        raise RequestError(
+            f"labels of {dim!r} must be times without a zone, but got {ds[dim].dtype}; convert them, e.g. with "
+            f"ds.assign_coords({dim}=ds.indexes[{dim!r}].tz_convert(None))"
+        )
 
 
 def lead_axis_of(ds: xr.Dataset, axes: Sequence[LabelAxis]) -> int:
