@@ -112,9 +112,10 @@ class BatchContext:
 
 
 def _added_to(valid: npt.NDArray[Any], leads: npt.NDArray[np.timedelta64]) -> Any:
-    """Lead times as what can be added to labels; in their unit where that is exact, for years nanoseconds cannot hold."""
+    """Lead times as what can be added to labels."""
     if valid.dtype.kind == "O":
         return leads.astype("m8[us]").astype(object)
+    # In the unit of the labels where that is exact: nanoseconds cannot hold all years.
     own = leads.astype(f"m8[{np.datetime_data(valid.dtype)[0]}]")
     return own if np.array_equal(own, leads) else leads
 

@@ -97,6 +97,7 @@ def build(
     stacks = None
     if asked.layout == "stacked":
         stacks = stacks_of(request, {name: channel_dims_of(catalog[name], sample_dims) for name in names})
+        _check_grids(catalog, stacks)
     plan = ReadPlan.of(request, ceiling, limits, stacks)
     materials = Materials(
         parts={spec.name: parts for spec, parts, traced, _ in built if spec.kind != "memory"},
@@ -161,6 +162,21 @@ def _tracer(
             return None
 
     return spec_of
+
+
+def _check_grids(catalog: Catalog, stacks: Mapping[str, Stack]) -> None:
+    """Refuse to stack fields whose grids have the same sizes but other labels: datasets that are joined may differ."""
+    for stack in stacks.values():
+        first, *others = dict.fromkeys(block.variable for block in stack.blocks)
+        for name in others if len(catalog.datasets) > 1 else ():
+            for dim in stack.grid_dims:
+                ours, theirs = (catalog[n].coords.get(dim) for n in (first, name))
+                if ours is not None and theirs is not None and not np.array_equal(ours.to_numpy(), theirs.to_numpy()):
+                    spans = [f"{labels.values[0]} to {labels.values[-1]}" for labels in (ours, theirs)]
+                    raise RequestError(
+                        f"variables of a stacked layout must have one grid, but {first!r} and {name!r} have other "
+                        f"labels of {dim!r} ({' and '.join(spans)}); select the same grid, or use layout='dict'"
+                    )
 
 
 def _check_statics(catalog: Catalog, statics: tuple[str, ...], sample_dims: tuple[str, ...], names: list[str]) -> None:

@@ -51,6 +51,11 @@ class Epoch(Iterator[Batch]):
                 "an epoch must be the one that runs, but it was closed, since its loader was closed or another epoch "
                 "began; iterate again"
             )
+        if self._executor.forked:
+            raise ClosedError(
+                "an epoch must be iterated in the process that began it, but this is a fork; its threads do not exist "
+                "here. Start workers by spawn, or make the loader in the worker"
+            )
         try:
             ready = self._executor.next() if not self._ended else None
         except BaseException:

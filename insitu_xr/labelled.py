@@ -129,7 +129,9 @@ def _stacked(batch: Batch, group: str) -> xr.Dataset:
     stacks = batch.context.stacks
     assert stacks is not None
     stack = stacks[group]
-    variable = xr.Variable((_sample_dim(batch), "channel", *stack.grid_dims), batch.arrays[group, ""])
+    sample = _sample_dim(batch)
+    name = "channel" if "channel" not in (sample, *stack.grid_dims) else "channel_"
+    variable = xr.Variable((sample, name, *stack.grid_dims), batch.arrays[group, ""])
     coords = coords_of(batch, batch.context.homes[stack.blocks[0].variable])
-    keep = [n for n, c in coords.variables.items() if set(c.dims) <= set(variable.dims)]
-    return coords[keep].assign({group: variable}).assign_coords(channel=("channel", list(stack.channels)))
+    keep = [n for n, c in coords.variables.items() if set(c.dims) <= set(variable.dims) and n != name]
+    return coords[keep].assign({group: variable}).assign_coords({name: (name, list(stack.channels))})

@@ -95,7 +95,7 @@ class Loader:
         """Counts and times since the loader was made."""
         return self._meter.read(self._ledger.resident, self._ledger.peak)
 
-    def set_epoch(self, epoch: int) -> None:
+    def set_epoch(self, epoch: Any) -> None:
         """Set the number of the next epoch, which its order depends on.
 
         A loader that resumes in the midst of that very epoch still does.
@@ -105,8 +105,8 @@ class Loader:
         RequestError
             If the number is negative.
         """
-        if epoch < 0:
-            raise RequestError(f"epoch must be 0 or more, but got {epoch}; count from 0")
+        if isinstance(epoch, bool) or not isinstance(epoch, int | np.integer) or epoch < 0:
+            raise RequestError(f"epoch must be a whole number of 0 or more, but got {epoch!r}; count from 0")
         if int(epoch) != self._epoch or not self._skip:
             self._epoch, self._skip = int(epoch), 0
             self._consumed = (self._epoch, 0)

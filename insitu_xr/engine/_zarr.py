@@ -70,6 +70,22 @@ def memory_of(store: Store) -> tuple[int, bool]:
     return sum(len(value) for value in store._store_dict.values()), not isinstance(store, ManagedMemoryStore)
 
 
+def reads_synchronously(store: Store) -> bool:
+    """Whether a store gives the same bytes on the calling thread as on the event loop.
+
+    A wrapper that overrides ``get`` alone, to decrypt or cache, inherits a ``get_sync`` that goes past it.
+    """
+    if not _store_supports_sync_io(store):
+        return False
+    for kind in type(store).__mro__:
+        if "get_sync" in vars(kind):
+            break
+        if "get" in vars(kind):
+            return False
+    inner = getattr(store, "_store", None)
+    return not isinstance(inner, Store) or reads_synchronously(inner)
+
+
 class StoredArray:
     """One zarr array, opened for reading single chunks.
 
@@ -91,7 +107,7 @@ class StoredArray:
     def __init__(self, array: zarr.Array[Any]) -> None:
         self.array = array
         self.store: Store = array.store
-        self.synchronous = _store_supports_sync_io(self.store)
+        self.synchronous = reads_synchronously(self.store)
         self.prototype = default_buffer_prototype()
         self.grids = chunk_grids(array)
         self._object_grids = _object_grids(array)

@@ -5,6 +5,7 @@ Lock order: there is one lock per executor (``_changed``); store, codecs and use
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -101,6 +102,7 @@ class Executor:
         self._inflight_bytes = 0
         self._closed = False
         self._held = 0
+        self._process = os.getpid()
         self._threads = [
             threading.Thread(target=self._work, name=f"insitu-{k}", daemon=True) for k in range(machine.limits.threads)
         ]
@@ -133,6 +135,11 @@ class Executor:
             self._changed.notify_all()
         return Ready(number, batch.samples, batch.arrays)
 
+    @property
+    def forked(self) -> bool:
+        """Whether this is a forked child of the process whose threads carry the epoch out."""
+        return os.getpid() != self._process
+
     def close(self) -> bool:
         """Stop, and wait for what is under way.
 
@@ -142,6 +149,8 @@ class Executor:
             False if a thread was still stuck in a read after ``limits.close_seconds``; the slots must then not be
             used again, since that thread may yet write into one.
         """
+        if self.forked:
+            return False  # the threads are the parent's, and so may be a lock that was held at the fork
         with self._changed:
             self._closed = True
             self._changed.notify_all()

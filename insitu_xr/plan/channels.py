@@ -84,7 +84,8 @@ def _stack(
         field = tuple(d for d in specs[name].dims if d not in request.sample_dims)
         channel = [d for d in field if d not in grids[name]]
         count = math.prod(specs[name].shape[specs[name].dims.index(d)] for d in channel)
-        order = tuple(field.index(d) for d in (*channel, *grids[name]))
+        # The grid of the first variable gives the order; the others are transposed to it.
+        order = tuple(field.index(d) for d in (*channel, *grids[first]))
         blocks.append(ChannelBlock(name, column, start, count, order))
         names += [f"{name}{label}{suffix}" for label in _product([labels[name][d] for d in channel])]
         start += count

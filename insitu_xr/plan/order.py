@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,15 +56,25 @@ def runs_of(request: Request, groups: tuple[AccessGroup, ...]) -> Runs:
 def _units(request: Request, groups: tuple[AccessGroup, ...], samples: IntArray) -> list[IntArray]:
     """Chunks to cut the samples along, column by column; none where no chunking matters."""
     if request.pivot is not None:
-        return [chunk_numbers(request, request.pivot, c) for c in range(request.partners.shape[1])]
+        # The pivot is a variable of the dataset that holds the anchors: only partners in that one lie in its chunks.
+        own = [c for c in range(request.partners.shape[1]) if request.target(c) is request.axes[request.lead_axis]]
+        return [chunk_numbers(request, request.pivot, c) for c in own] or [anchor_chunks(request, request.pivot)]
     moving = [g for g in groups if g.first.sample_dims]
     return [*min(moving, key=lambda g: g.n_units).units(request, samples).T] if moving else []
 
 
 def chunk_numbers(request: Request, pivot: VariableSpec, column: int) -> IntArray:
     """Chunk of a variable that each sample lies in at one column; the variable need not be one that is read."""
+    return _numbers(request, pivot, request.coordinates(np.arange(len(request)), column))
+
+
+def anchor_chunks(request: Request, pivot: VariableSpec) -> IntArray:
+    """Chunk of a variable that each anchor lies in."""
+    return _numbers(request, pivot, list(request.anchors.T))
+
+
+def _numbers(request: Request, pivot: VariableSpec, coordinates: Sequence[IntArray]) -> IntArray:
     number = np.zeros(len(request), np.int64)
-    coordinates = request.coordinates(np.arange(len(request)), column)
     for dim, positions in zip(request.sample_dims, coordinates, strict=True):
         if dim in pivot.dims:
             along = axis_chunks(pivot, dim)

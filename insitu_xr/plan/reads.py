@@ -44,27 +44,27 @@ class Layout:
         """Rows of a slot, per sample dimension."""
         return tuple(u.capacity for u in self.units)
 
-    @property
+    @cached_property
     def slot_rows(self) -> int:
         """Rows of a slot."""
         return math.prod(self.row_shape)
 
-    @property
+    @cached_property
     def row_bytes(self) -> int:
         """Bytes of one row."""
         return math.prod(self.field_shape) * self.spec.dtype.itemsize
 
-    @property
+    @cached_property
     def slot_bytes(self) -> int:
         """Bytes of a slot."""
         return self.slot_rows * self.row_bytes
 
-    @property
+    @cached_property
     def chunk_bytes(self) -> int:
         """Bytes of the largest stored chunk, decoded, padding included."""
         return max((s.chunk_elements for s in self.spec.segments), default=0) * self.spec.stored_itemsize
 
-    @property
+    @cached_property
     def place_bytes(self) -> int:
         """Bytes needed while one chunk is decoded, masked and scaled."""
         elements = max((s.chunk_elements for s in self.spec.segments), default=0)

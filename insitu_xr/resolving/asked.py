@@ -21,8 +21,8 @@ class Asked:
 
     variables: Sequence[str] | str | None = None
     leads: Sequence[Lead] | Mapping[str, Any] | Lead | None = None
-    inputs: Mapping[str, Any] | None = None
-    targets: Mapping[str, Any] | None = None
+    inputs: Any = None
+    targets: Any = None
     statics: Sequence[str] | str = ()
     sample_dim: Hashable | Sequence[Hashable] | None = None
     batch_size: int = 32
@@ -73,7 +73,7 @@ def groups_of(catalog: Catalog, asked: Asked) -> tuple[Group, ...]:
         )
     groups = []
     for name, content in given:
-        if not {"variables"} <= set(content) <= {"variables", "leads"}:
+        if not isinstance(content, Mapping) or not {"variables"} <= set(content) <= {"variables", "leads"}:
             raise RequestError(f"{name} must be dict(variables=[...], leads=[...]), but got {content!r}; write it so")
         groups.append(_group(catalog, name, content["variables"], content.get("leads")))
     written: dict[tuple[str, str], str] = {}
@@ -117,6 +117,11 @@ def names_of(catalog: Catalog, thing: str, names: Any) -> tuple[str, ...]:
     if not isinstance(names, str | Iterable):
         raise RequestError(f"{thing} must be a list of names, but got {names!r}; write ['t2m', ...]")
     listed = (names,) if isinstance(names, str) else tuple(names)
+    if unnamed := [name for name in listed if not isinstance(name, str)]:
+        raise RequestError(
+            f"{thing} must be named by text, but got {unnamed[0]!r}; rename it, "
+            f"e.g. ds.rename({{{unnamed[0]!r}: 'name'}})"
+        )
     found = [catalog.check(name, thing) for name in listed]
     for k, name in enumerate(listed):
         if found[k] in found[:k]:

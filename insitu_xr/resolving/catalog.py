@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import xarray as xr
 
@@ -101,7 +102,7 @@ class Catalog:
         return Catalog({home: ds.copy(deep=False) for home, ds in self.datasets.items()}, self.on)
 
 
-def join(datasets: Mapping[str, xr.Dataset], on: str) -> Catalog:
+def join(datasets: Any, on: str) -> Catalog:
     """Check datasets that are to be joined.
 
     Raises
@@ -109,10 +110,18 @@ def join(datasets: Mapping[str, xr.Dataset], on: str) -> Catalog:
     RequestError, UnknownNameError
         If there are none, a name is unfit, or a dataset does not have the dimension.
     """
-    if not datasets:
-        raise RequestError("datasets must hold at least one dataset, but got none; give {'name': dataset, ...}")
+    if not isinstance(datasets, Mapping) or not datasets:
+        raise RequestError(
+            f"datasets must be a dict of at least one name and dataset, but got {type(datasets).__name__}; give "
+            "{'name': dataset, ...}"
+        )
     for name, ds in datasets.items():
-        if not name or "/" in name:
+        if not isinstance(ds, xr.Dataset):
+            raise RequestError(
+                f"dataset {name!r} must be an xarray.Dataset, but got {type(ds).__name__}; convert it, e.g. with "
+                "da.to_dataset()"
+            )
+        if not isinstance(name, str) or not name or "/" in name:
             raise RequestError(f"name of a dataset must be text without '/', but got {name!r}; rename it")
         if on not in ds.dims:
             raise UnknownNameError(

@@ -81,7 +81,7 @@ def choose(
             masks[k] = _mask(axes[k], selection, "anchors")
     axis, chosen = axes[lead_axis], masks[lead_axis]
     if at is not None:
-        chosen &= _at(axis, [at] if isinstance(at, str) else at)
+        chosen &= _at(axis, list(at) if isinstance(at, list | tuple) else [at])
     if every is not None and chosen.any():
         chosen &= _every(axis, every, int(chosen.argmax()))
     usable = np.ones(len(axis), bool)
@@ -112,7 +112,7 @@ def _every(axis: LabelAxis, every: Lead, first: int) -> npt.NDArray[np.bool_]:
     return np.asarray((axis.ticks - axis.ticks[first]) % step.ticks == 0)
 
 
-def _at(axis: LabelAxis, times: Sequence[str]) -> npt.NDArray[np.bool_]:
+def _at(axis: LabelAxis, times: Sequence[Any]) -> npt.NDArray[np.bool_]:
     if axis.kind != "time" or axis.labels.dtype.kind == "m":
         raise RequestError(
             f"at must be used along times, but the labels of {axis.dim!r} are {axis.kind}s; choose them with anchors="

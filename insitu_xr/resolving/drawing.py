@@ -37,7 +37,10 @@ def drawn(ds: xr.Dataset, request: Request, drawing: Drawing) -> Request:
     RequestError
         If an argument breaks a rule, or a rank is left without a batch.
     """
-    if request.shuffle not in (True, False, "block", "global"):
+    if not isinstance(request.drop_last, bool):
+        raise RequestError(f"drop_last must be True or False, but got {request.drop_last!r}; give one of them")
+    shuffle: Any = request.shuffle  # as it was given
+    if not isinstance(shuffle, bool | str) or shuffle not in (True, False, "block", "global"):
         raise RequestError(
             f"shuffle must be 'block' (or True), 'global' or False, but got {request.shuffle!r}; give one of them"
         )
@@ -59,7 +62,8 @@ def drawn(ds: xr.Dataset, request: Request, drawing: Drawing) -> Request:
             f"batch_size must be at most the {request.shard.size(len(request))} anchors{of} with drop_last=True, but "
             f"got {request.batch_size}; lower it, or keep the last batch"
         )
-    return request
+    # A batch holds all samples at most; a larger number only says "all in one".
+    return replace(request, batch_size=min(request.batch_size, request.shard.size(len(request))))
 
 
 def _window(request: Request, drawing: Drawing) -> tuple[int | None, int | None]:

@@ -85,8 +85,9 @@ def _between(labels: Any, chosen: slice) -> IntArray:
 def _eastward(labels: Any, chosen: slice) -> IntArray:
     span = chosen.stop - chosen.start
     width = CIRCLE if span and span % CIRCLE == 0 else span % CIRCLE
-    # In float64, so that labels that were stored in float32 do not fall off the bounds by rounding of the remainder.
+    # Labels that were stored in single precision lie beside the bounds that a person writes, by some of its steps.
+    rounding = 4 * CIRCLE * np.finfo(labels.dtype if labels.dtype.kind == "f" else np.float64).eps
     distance = (labels.astype(np.float64) - chosen.start) % CIRCLE
-    distance[np.isclose(distance, CIRCLE, rtol=0, atol=1e-9)] = 0.0
-    inside = np.flatnonzero(distance <= width)
+    distance[distance >= CIRCLE - rounding] = 0.0
+    inside = np.flatnonzero(distance <= width + rounding)
     return inside[np.argsort(distance[inside], kind="stable")]

@@ -68,7 +68,7 @@ def _default_gap(catalog: Catalog, axis: LabelAxis) -> Any:
     roles = roles_of(catalog.primary)
     if roles.lead_time is None or roles.init_time != axis.dim:
         return 0
-    return np.abs(lead_times(catalog.primary, roles.lead_time)).max(initial=np.timedelta64(0, "ns"))
+    return np.abs(lead_times(catalog.primary, roles.lead_time)).max()
 
 
 def _variables_along(catalog: Catalog, sample_dim: Any) -> list[str]:
