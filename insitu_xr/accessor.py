@@ -71,6 +71,7 @@ def _build(
     dtype: npt.DTypeLike | None = None,
     progress: bool = False,
     computed: Literal["raise", "load"] = "raise",
+    absent: Literal["keep", "drop"] = "keep",
 ) -> Built:
     source, only = self._source()
     if only is not None and variables is None and inputs is None and targets is None:
@@ -79,7 +80,7 @@ def _build(
     drawing = Drawing(shuffle_window, weights, sampler, rank, world_size, partial)
     asked = replace(asked, manifest=manifest, split=split, drawing=drawing)
     asked = replace(asked, anchors=anchors, every=every, at=at, exclude=exclude, time_tolerance=time_tolerance)
-    return build(source, asked, memory=memory, dtype=dtype, progress=progress, computed=computed)
+    return build(source, asked, memory=memory, dtype=dtype, progress=progress, computed=computed, absent=absent)
 
 
 class _Reading:
@@ -155,6 +156,9 @@ class _Reading:
             Show a progress bar.
         computed : {"raise", "load"}
             What to do with dask variables on which more than indexing was done.
+        absent : {"keep", "drop"}
+            What to do with anchors of which a stretch of data was never written: read the fill value as xarray does,
+            or drop them, counted for each variable. To know, the keys of the store are listed once.
 
         Returns
         -------

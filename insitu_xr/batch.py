@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from insitu_xr.errors import UnknownNameError
+from insitu_xr.errors import RequestError, UnknownNameError
 from insitu_xr.geometry.times import LabelAxis
 from insitu_xr.labelled import coords_of, to_xarray
 from insitu_xr.plan.arrays import Key
@@ -30,7 +30,9 @@ class Forecast:
     """Lead times of a forecast, which valid times are counted with."""
 
     lead_dim: str
-    lead_times: npt.NDArray[np.timedelta64]
+    #: None where nothing can be counted with them, as with months; ``reason`` says so
+    lead_times: npt.NDArray[np.timedelta64] | None
+    reason: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +108,7 @@ class BatchContext:
             pivot=None,
         )
         forecast = self.forecast
-        if forecast is not None and forecast.lead_dim in cut:
+        if forecast is not None and forecast.lead_times is not None and forecast.lead_dim in cut:
             forecast = replace(forecast, lead_times=forecast.lead_times[cut[forecast.lead_dim]])
         return replace(self, request=small, outlines=outlines, forecast=forecast)
 
@@ -295,6 +297,8 @@ class Batch:
             return valid
         if valid.dtype.kind not in "MO":  # numbered init times
             return valid
+        if forecast.lead_times is None:
+            raise RequestError(forecast.reason)
         leads = _added_to(valid, forecast.lead_times)
         if forecast.lead_dim in request.sample_dims:
             drawn = request.anchors[self._samples, request.sample_dims.index(forecast.lead_dim)]

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from insitu_xr.absence import without_absent
 from insitu_xr.batch import BatchContext, Forecast
 from insitu_xr.engine.decode import Part
 from insitu_xr.engine.fetch import BlockSource, ZarrSource
@@ -66,12 +67,15 @@ def build(
     dtype: npt.DTypeLike | None = None,
     progress: bool = False,
     computed: Literal["raise", "load"] = "raise",
+    absent: Literal["keep", "drop"] = "keep",
 ) -> Built:
     """Check a request, trace its variables and plan it; reads no data of stored variables."""
     if asked.layout not in ("dict", "stacked"):
         raise RequestError(f"layout must be 'dict' or 'stacked', but got {asked.layout!r}; give one of them")
     if computed not in ("raise", "load"):
         raise RequestError(f"computed must be 'raise' or 'load', but got {computed!r}; give one of them")
+    if absent not in ("keep", "drop"):
+        raise RequestError(f"absent must be 'keep' or 'drop', but got {absent!r}; give one of them")
     ceiling = None if memory is None else parse_bytes(memory)
     # Copies of its own, so that nothing the caller does to the datasets later changes the batches.
     catalog = Catalog.of(source).copy()
@@ -91,6 +95,8 @@ def build(
     )
     if asked.manifest is not None:
         asked.manifest.check_source(request.source)
+    if absent == "drop":
+        request = without_absent(request, {spec.name: parts for spec, parts, _, _ in built})
     if request.shuffle == "block":
         tracer = _tracer(catalog, sample_dims, limits, request.variables)
         request = replace(request, pivot=pivot_of(catalog, sample_dims, tracer))
@@ -120,7 +126,11 @@ def context_of(request: Request, catalog: Catalog, stacks: Mapping[str, Stack] |
     roles, forecast = roles_of(catalog.primary), None
     lead_dim = request.sample_dims[request.lead_axis]
     if roles.lead_time is not None and roles.init_time == lead_dim:
-        forecast = Forecast(roles.lead_time, lead_times(catalog.primary, roles.lead_time))
+        try:
+            forecast = Forecast(roles.lead_time, lead_times(catalog.primary, roles.lead_time))
+        except RequestError as error:
+            # Such forecasts can be read all the same; only who asks for valid times is told.
+            forecast = Forecast(roles.lead_time, None, str(error))
     return BatchContext(request, stacks, outlines, homes, {n: dict(catalog[n].attrs) for n in names}, forecast)
 
 

@@ -116,8 +116,11 @@ def _with_leads(batch: Batch, dataset: xr.Dataset, take: Take, lead_dim: str) ->
     request = batch.context.request
     values = np.array([request.offsets[c].value for c in take.columns])
     dataset = dataset.assign_coords({lead_dim: (lead_dim, values)})
+    forecast = batch.context.forecast
+    if request.axes[request.lead_axis].kind != "time" or (forecast is not None and forecast.lead_times is None):
+        return dataset
     valid = batch.valid_times_of(take)
-    if request.axes[request.lead_axis].kind != "time" or valid.ndim != 2:
+    if valid.ndim != 2:
         return dataset
     name = lead_dim.replace("lead_time", "valid_time") if "lead_time" in lead_dim else "valid_time"
     return dataset.assign_coords({name: ((_sample_dim(batch), lead_dim), valid)})

@@ -127,6 +127,12 @@ def test_dimensions_are_given_by_role(name: str) -> None:
     assert seen == [(i, m) for i in (2, 3, 4, 5) for m in (0, 2)]
 
 
+def test_a_standard_name_counts_more_than_a_name() -> None:
+    """Where a dimension of a usual name is there as well."""
+    ds = forecast(NAMINGS["CF"]).expand_dims(sample=[0], step=LEADS[:2], init=INITS[:2])
+    assert roles_of(ds) == NAMINGS["CF"].roles
+
+
 def test_init_and_lead_times_are_drawn_together() -> None:
     for name in ("WB2", "climpred", "dynamical.org", "CF"):
         naming = NAMINGS[name]
@@ -176,9 +182,8 @@ def test_leads_of_a_product_move_along_the_init_time() -> None:
         expected = 1000 * (init[:, None] + np.arange(2)) + member[:, None]
         np.testing.assert_array_equal(batch["z"][:, :, 0, 0], expected)
         # Samples are counted, not labels.
-        assert [str(d) for d in loader.plan.dropped] == [
-            "3 after the end at lead 12h of 'z' (2020-01-04T12:00:00, ...)"
-        ]
+        (dropped,) = loader.plan.dropped
+        assert str(dropped) == "3 after the end at lead 12h of 'z' (2020-01-04T12:00:00, 3 samples each)"
 
 
 def test_samples_of_a_product_are_all_accounted_for() -> None:
@@ -376,3 +381,19 @@ def test_forecast_and_truth_in_one_loader() -> None:
 def test_bad_sample_dimensions(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InsituError, match=message):
         forecast(NAMINGS["WB2"]).insitu.plan(variables=["z"], **arguments)
+
+
+@pytest.mark.parametrize("units", ["months", "years"])
+def test_lead_times_without_a_fixed_length_are_read_but_not_counted_with(units: str) -> None:
+    init = pd.date_range("2000-01-01", periods=6, freq="MS")
+    ds = xr.Dataset(
+        {"t": (("init", "lead"), np.arange(18.0).reshape(6, 3))},
+        {"init": init, "lead": ("lead", [0, 1, 2], {"units": units})},
+    )
+    for batch in ds.insitu.loader(variables=["t"], batch_size=4):
+        xr.testing.assert_identical(batch.to_xarray(), ds.isel(init=batch.positions))
+        with pytest.raises(InsituError, match="lead times 'lead' must be durations, or numbers with units of days"):
+            _ = batch.valid_times
+    with pytest.raises(InsituError, match="lead times 'lead' must be durations"):
+        ds.insitu.split(fractions=(0.5, 0.5))
+    assert ds.insitu.split(fractions=(0.5, 0.5), gap="31D")

@@ -277,7 +277,7 @@ def test_members_that_do_not_meet_are_refused() -> None:
         {"time": pd.date_range("2000-01-01", periods=10), "number": [3, 5, 7, 9]},
     )
     manifest = ds.insitu.split(train=[3, 9], test=5, sample_dim="number")
-    with pytest.raises(RequestError, match=r"1 outside the split 'train' \(5\)"):
+    with pytest.raises(RequestError, match=r"10 outside the split 'train' \(5, 10 samples each\)"):
         ds.insitu.plan(
             variables=["t"], sample_dim=("time", "number"), manifest=manifest, split="train", anchors={"number": [5]}
         )

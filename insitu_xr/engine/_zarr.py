@@ -21,6 +21,7 @@ from zarr.core.sync import sync as run_on_loop
 from zarr.storage import FsspecStore, ManagedMemoryStore, MemoryStore, WrapperStore
 
 from insitu_xr.engine.direct import direct_decoder
+from insitu_xr.errors import UnsupportedSourceError
 from insitu_xr.geometry.grid import AxisGrid
 
 __all__ = ["ByteRange", "StoredArray", "chunk_grids", "event_loop", "memory_of", "run_on_loop"]
@@ -160,6 +161,24 @@ class StoredArray:
         assert self._sharding is not None
         lengths = [g.length(k) for g, k in zip(self._object_grids, shard, strict=True)]
         return tuple(n // c for n, c in zip(lengths, self._sharding.chunk_shape, strict=True))
+
+    def stored_keys(self) -> set[str]:
+        """Keys of all objects that the store holds of this array; lists them, which takes long where they are many.
+
+        Raises
+        ------
+        UnsupportedSourceError
+            If the store cannot list.
+        """
+        if not self.store.supports_listing:
+            raise UnsupportedSourceError(
+                f"store must list its keys for absent='drop', but got {type(self.store).__name__}; use absent='keep'"
+            )
+
+        async def listed() -> set[str]:
+            return {key async for key in self.store.list_prefix(self._prefix)}
+
+        return run_on_loop(listed())
 
     @property
     def chunks_per_object(self) -> int:

@@ -65,10 +65,13 @@ class Dropped:
     count: int
     #: the first few labels, as text
     first: tuple[str, ...]
+    #: samples of one label, where several dimensions are drawn along
+    each: int = 1
 
     def __str__(self) -> str:
-        more = ", ..." if self.count > len(self.first) else ""
-        return f"{self.count} {self.reason} ({', '.join(self.first)}{more})"
+        more = ", ..." if self.count > self.each * len(self.first) else ""
+        each = f", {self.each} samples each" if self.each > 1 else ""
+        return f"{self.count} {self.reason} ({', '.join(self.first)}{more}{each})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

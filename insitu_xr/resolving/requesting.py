@@ -192,7 +192,7 @@ def kept(
 def _in_samples(lost: Sequence[Dropped], masks: Sequence[npt.NDArray[np.bool_]], place: int) -> list[Dropped]:
     """Counts of labels as counts of samples: each is drawn with every label of the other dimensions."""
     others = math.prod(int(mask.sum()) for k, mask in enumerate(masks) if k != place)
-    return [replace(dropped, count=dropped.count * others) for dropped in lost]
+    return [replace(dropped, count=dropped.count * others, each=others) for dropped in lost]
 
 
 def _inside(

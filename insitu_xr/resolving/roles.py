@@ -23,6 +23,8 @@ NAMES = {
 }
 
 _UNITS_NS = {"day": 86_400_000_000_000, "hour": 3_600_000_000_000, "minute": 60_000_000_000, "second": 1_000_000_000}
+#: units in use whose length depends on the date
+_NO_LENGTH = ("month", "year")
 _SHORT = {"d": "day", "h": "hour", "hr": "hour", "hrs": "hour", "min": "minute", "mins": "minute", "s": "second"}
 
 
@@ -69,13 +71,15 @@ def roles_of(ds: xr.Dataset) -> Roles:
 
 
 def _is_duration(ds: xr.Dataset, dim: str) -> bool:
-    return dim in ds.coords and (ds[dim].dtype.kind == "m" or (ds[dim].dtype.kind in "iuf" and _unit(ds, dim) != ""))
+    if dim not in ds.coords:
+        return False
+    # Months are lead times as well, though nothing can be counted with them: see ``lead_times``.
+    return ds[dim].dtype.kind == "m" or (ds[dim].dtype.kind in "iuf" and _unit(ds, dim) in {*_UNITS_NS, *_NO_LENGTH})
 
 
 def _unit(ds: xr.Dataset, dim: str) -> str:
     unit = str(ds[dim].attrs.get("units", "")).strip()
-    unit = _SHORT.get(unit, unit).lower().removesuffix("s")
-    return unit if unit in _UNITS_NS else ""
+    return _SHORT.get(unit, unit).lower().removesuffix("s")
 
 
 def lead_times(ds: xr.Dataset, dim: str) -> npt.NDArray[np.timedelta64]:
@@ -100,7 +104,7 @@ def lead_times(ds: xr.Dataset, dim: str) -> npt.NDArray[np.timedelta64]:
     if labels.dtype.kind == "m":
         return labels.astype("timedelta64[ns]")
     unit = _unit(ds, dim)
-    if labels.dtype.kind not in "iuf" or not unit:
+    if labels.dtype.kind not in "iuf" or unit not in _UNITS_NS:
         raise RequestError(
             f"lead times {dim!r} must be durations, or numbers with units of days, hours, minutes or seconds, but got "
             f"{labels.dtype} with units {ds[dim].attrs.get('units')!r}; assign such a coordinate"
