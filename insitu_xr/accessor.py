@@ -293,7 +293,7 @@ class DatasetAccessor(_Reading):
         return self._ds, None
 
     def region(self, *, wrap: bool = False, **bounds: slice) -> xr.Dataset:
-        """Select a region by label, lazily; see :func:`insitu_xr.resolving.regions.region`.
+        """Select a region by label, lazily: in the order of the axes, or with ``wrap`` from west to east.
 
         Parameters
         ----------

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from insitu_xr.batch import Batch
-from insitu_xr.engine.executor import Executor, Ready
+from insitu_xr.engine.executor import Executor
+from insitu_xr.engine.tasks import Ready
 from insitu_xr.errors import ClosedError
 
 

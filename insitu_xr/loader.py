@@ -17,10 +17,11 @@ from insitu_xr.batch import Batch, BatchContext
 from insitu_xr.engine._zarr import memory_of
 from insitu_xr.engine.decode import Part, VariableReader
 from insitu_xr.engine.events import Meter, Statistics
-from insitu_xr.engine.executor import Executor, Machine, Ready
+from insitu_xr.engine.executor import Executor
 from insitu_xr.engine.fetch import ZarrSource
 from insitu_xr.engine.gather import Gatherer
 from insitu_xr.engine.slots import Ledger, SlotStore
+from insitu_xr.engine.tasks import Machine, Ready
 from insitu_xr.epoch import Epoch, progress_bar
 from insitu_xr.errors import ClosedError, RequestError, UnknownNameError, UnsupportedSourceError
 from insitu_xr.limits import MIB, Limits, format_bytes

@@ -77,6 +77,11 @@ class Board[Work, Piece]:
         """The first batch that will not be delivered."""
         return min(self.failures, default=self.n_batches)
 
+    @property
+    def queued(self) -> int:
+        """Jobs that are planned and have not started."""
+        return self._queued_jobs
+
     # -- planning ------------------------------------------------------------------------------------------------
 
     def wants_plan(self, jobs_ahead: int) -> bool:

@@ -10,68 +10,26 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from insitu_xr.engine.board import Board, Load
-from insitu_xr.engine.decode import Job, VariableReader
-from insitu_xr.engine.events import Meter
+from insitu_xr.engine.decode import Job
 from insitu_xr.engine.fetch import Fetched
 from insitu_xr.engine.flights import Flights, on_event_loop
-from insitu_xr.engine.gather import Gather, Gatherer
-from insitu_xr.engine.slots import Ledger, SlotStore
+from insitu_xr.engine.gather import Gather
+from insitu_xr.engine.slots import SlotStore
+from insitu_xr.engine.tasks import Counts, Machine, OpenBatch, Ready, Task, failure_of
+from insitu_xr.errors import ReadError
 from insitu_xr.geometry.grid import IntArray
-from insitu_xr.limits import Limits
-from insitu_xr.plan.arrays import Key
 from insitu_xr.plan.reads import sample_coordinates
 from insitu_xr.plan.schedule import Residency
 
+#: small reads that a thread takes at once, and the bytes of their chunks, at most
+GROUP_JOBS = 16
+GROUP_BYTES = 2 << 20
 #: jobs that are planned beyond the one whose turn it is
-JOBS_AHEAD = 64
-
-
-@dataclass(slots=True, eq=False)
-class Ready:
-    """A batch as arrays: samples in the order drawn, and the arrays by group and variable."""
-
-    number: int
-    samples: IntArray
-    arrays: dict[Key, npt.NDArray[Any]]
-
-
-@dataclass(slots=True, eq=False)
-class _Open:
-    """A batch that is planned: its samples, and the arena rows of every sample per access group."""
-
-    samples: IntArray
-    rows: list[IntArray]
-    arrays: dict[Key, npt.NDArray[Any]]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Task:
-    """A job under way, the load it belongs to, and the slots it fills."""
-
-    load: Load[Any]
-    store: SlotStore
-    job: Job
-
-
-@dataclass(slots=True, eq=False)
-class Machine:
-    """What the epochs of one loader share: slots, readers, the gatherer, and the accounts."""
-
-    stores: Sequence[SlotStore]
-    readers: dict[str, VariableReader]
-    gatherer: Gatherer
-    ledger: Ledger
-    meter: Meter
-    limits: Limits
-    depth: int
-    inflight_bytes: int
+JOBS_AHEAD = 256
 
 
 class Executor:
@@ -94,9 +52,9 @@ class Executor:
         self._order, self._walks = order, walks
         self._batch_size = machine.gatherer.request.batch_size
         self._board: Board[tuple[SlotStore, Job], Gather] = Board(n_batches, machine.depth)
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, OpenBatch] = {}
         self._changed = threading.Condition()
-        self._arrived: deque[tuple[_Task, Fetched]] = deque()
+        self._arrived: deque[tuple[Task, Fetched]] = deque()
         self._flights = Flights()
         self._inflight = 0
         self._inflight_bytes = 0
@@ -189,10 +147,9 @@ class Executor:
                 number, piece = part
                 batch = self._open[number]
                 return lambda: self._gather(number, piece, batch)
-            while not self._arrived and (found := self._next_read()) is not None:
-                task = found
+            while not self._arrived and (task := self._next_read()) is not None:
                 if task.job.source.synchronous:
-                    return lambda: self._read(task)
+                    return self._group(task)
                 self._launch(task)
         except BaseException as error:  # whatever it is, the consumer must see it rather than wait for ever
             board.fail(board.gathered, error)
@@ -219,7 +176,7 @@ class Executor:
             hits += walk.hits - before
             rows.append(self._arena_rows(store, walk, number, samples))
         self._m.meter.add(hits=hits)
-        self._open[number] = _Open(samples, rows, {})
+        self._open[number] = OpenBatch(samples, rows, {})
         self._board.plan(loads)
         # Another thread may find something to do in what was just planned.
         self._changed.notify_all()
@@ -243,7 +200,7 @@ class Executor:
         self._board.begin_gather(self._m.gatherer.parts(len(batch.samples)))
         self._changed.notify_all()
 
-    def _next_read(self) -> _Task | None:
+    def _next_read(self) -> Task | None:
         """The read whose turn it is, if there is room for it."""
         found = self._board.peek_read()
         if found is None:
@@ -257,7 +214,28 @@ class Executor:
             # Slots stay resident until the loader closes, so they are not among what close() releases.
             self._m.ledger.hold(store.begin(job.slot))
         self._board.take_read()
-        return _Task(load, store, job)
+        return Task(load, store, job)
+
+    def _group(self, first: Task) -> Callable[[], None]:
+        """The action that carries out a read, together with those that follow where all of them are small.
+
+        What is paid per action, the lock and the waking of others, is then paid once for several chunks; but never so
+        many that another thread is left without any.
+        """
+        tasks, size = [first], first.job.raw_bytes
+        most = min(GROUP_JOBS, self._board.queued // (2 * len(self._threads)))
+        while len(tasks) < most and (found := self._board.peek_read()) is not None:
+            job = found[1][1]
+            size += job.raw_bytes
+            if size > GROUP_BYTES or not job.source.synchronous:
+                break
+            task = self._next_read()
+            assert task is not None
+            tasks.append(task)
+        # One chunk after another: what the largest of them needs is what the group needs.
+        held = max(task.job.raw_bytes + task.job.reader.layout.place_bytes for task in tasks)
+        self._hold(held)
+        return lambda: self._read(tasks, held)
 
     def _hold(self, count: int) -> None:
         self._held += count
@@ -269,20 +247,48 @@ class Executor:
 
     # -- actions, outside the lock -------------------------------------------------------------------------------
 
-    def _read(self, task: _Task) -> None:
-        began = time.perf_counter()
-        try:
-            with self._changed:
-                self._hold(task.job.raw_bytes)
-            fetched = task.job.source.read(task.job.chunks)
-        except BaseException as error:
-            self._failed(task, error, "read", task.job.raw_bytes)
-            return
+    def _read(self, tasks: Sequence[Task], held: int) -> None:
+        """Read and place on this thread."""
+        done: list[tuple[Task, Counts]] = []
+        failed: list[tuple[Task, ReadError]] = []
+        for task in tasks:
+            counts = Counts()
+            try:
+                with counts.timed("read_seconds"):
+                    fetched = task.job.source.read(task.job.chunks)
+            except BaseException as error:
+                failed.append((task, failure_of(task, error, "read")))
+                continue
+            try:
+                self._put(task, fetched, counts)
+            except BaseException as error:
+                failed.append((task, failure_of(task, error, "decoded")))
+                continue
+            done.append((task, counts))
         with self._changed:
-            self._m.meter.add(read_seconds=time.perf_counter() - began)
-        self._place(task, fetched)
+            self._release(held)
+            for task, counts in done:
+                self._placed(task, counts)
+            for task, failure in failed:
+                self._board.fail(task.load.batch, failure)
+            self._changed.notify_all()
 
-    def _launch(self, task: _Task) -> None:
+    def _put(self, task: Task, fetched: Fetched, counts: Counts) -> None:
+        """Decode into the slot."""
+        job, layout = task.job, task.job.reader.layout
+        with counts.timed("decode_seconds"):
+            absent, decoded = job.reader.place(job, fetched, task.store.arenas[layout.spec.name][job.slot])
+        n = len(job.chunks)
+        counts.add(reads=n, gets=fetched.gets, bytes_read=fetched.bytes, absent=absent)
+        counts.add(decodes=n - absent, bytes_decoded=decoded)
+
+    def _placed(self, task: Task, counts: Counts) -> None:
+        """A job is in its slot; called under the lock."""
+        self._m.meter.add(**counts.totals)
+        if self._board.read_done(task.load):
+            task.store.finish(task.job.slot, task.job.unit)
+
+    def _launch(self, task: Task) -> None:
         """Start a read on zarr's loop; called under the lock, returns at once."""
         began, job = time.perf_counter(), task.job
         self._hold(job.raw_bytes)
@@ -290,7 +296,7 @@ class Executor:
         self._inflight += 1
         self._flights.launch(lambda: job.source.aread(job.chunks), lambda *end: self._landed(task, began, *end))
 
-    def _landed(self, task: _Task, began: float, fetched: Fetched | None, error: BaseException | None) -> None:
+    def _landed(self, task: Task, began: float, fetched: Fetched | None, error: BaseException | None) -> None:
         with self._changed:
             self._inflight -= 1
             if self._closed:
@@ -301,47 +307,33 @@ class Executor:
                 self._changed.notify_all()
                 return
         assert error is not None
-        self._failed(task, error, "read", task.job.raw_bytes)
+        self._failed(task, failure_of(task, error, "read"), task.job.raw_bytes)
 
-    def _place(self, task: _Task, fetched: Fetched) -> None:
-        began, job = time.perf_counter(), task.job
-        layout, n = job.reader.layout, len(job.chunks)
+    def _place(self, task: Task, fetched: Fetched) -> None:
+        """Place what arrived from the loop."""
+        counts, job, scratch = Counts(), task.job, task.job.reader.layout.place_bytes
         try:
             with self._changed:
-                self._hold(layout.place_bytes)
-            absent, decoded_bytes = job.reader.place(job, fetched, task.store.arenas[layout.spec.name][job.slot])
+                self._hold(scratch)
+            self._put(task, fetched, counts)
         except BaseException as error:
-            self._failed(task, error, "decoded", job.raw_bytes + layout.place_bytes)
+            self._failed(task, failure_of(task, error, "decoded"), job.raw_bytes + scratch)
             return
         with self._changed:
-            self._release_job(job, job.raw_bytes + layout.place_bytes)
-            self._m.meter.add(
-                reads=n,
-                gets=fetched.gets,
-                bytes_read=fetched.bytes,
-                decodes=n - absent,
-                bytes_decoded=decoded_bytes,
-                absent=absent,
-                decode_seconds=time.perf_counter() - began,
-            )
-            if self._board.read_done(task.load):
-                task.store.finish(job.slot, job.unit)
+            self._release(job.raw_bytes + scratch)
+            self._inflight_bytes -= job.raw_bytes
+            self._placed(task, counts)
             self._changed.notify_all()
 
-    def _failed(self, task: _Task, error: BaseException, doing: str, held: int) -> None:
-        failure = task.job.failure(error, doing)
-        failure.__cause__ = error
+    def _failed(self, task: Task, failure: ReadError, held: int) -> None:
+        """A read on the loop, or what it brought, failed."""
         with self._changed:
-            self._release_job(task.job, held)
+            self._release(held)
+            self._inflight_bytes -= task.job.raw_bytes
             self._board.fail(task.load.batch, failure)
             self._changed.notify_all()
 
-    def _release_job(self, job: Job, held: int) -> None:
-        self._release(held)
-        if not job.source.synchronous:
-            self._inflight_bytes -= job.raw_bytes
-
-    def _gather(self, number: int, part: Gather, batch: _Open) -> None:
+    def _gather(self, number: int, part: Gather, batch: OpenBatch) -> None:
         began = time.perf_counter()
         try:
             self._m.gatherer.run(part, batch.samples, batch.rows, batch.arrays)
