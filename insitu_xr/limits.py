@@ -30,7 +30,8 @@ class Limits:
     memory : int
         Default ceiling in bytes; raised to what one batch needs when a request gives none.
     threads : int
-        Threads that read, decode and gather. More than the cores gains nothing on local stores.
+        Threads that read, decode and gather, at most: fewer where the ceiling leaves no room for the memory that each
+        decodes in. More than the cores gains nothing on local stores.
     prefetch : int
         Batches that may be ready before the consumer asks.
     max_inflight : int

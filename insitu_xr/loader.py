@@ -251,7 +251,15 @@ class Loader:
         gatherer = Gatherer(self.plan.request, stores, self._materials.memory, self.plan.stacks)
         budget = self.plan.budget
         return Machine(
-            stores, readers, gatherer, self._ledger, self._meter, self._limits, budget.depth, budget.inflight_bytes
+            stores=stores,
+            readers=readers,
+            gatherer=gatherer,
+            ledger=self._ledger,
+            meter=self._meter,
+            limits=self._limits,
+            threads=budget.threads,
+            depth=budget.depth,
+            inflight_bytes=budget.inflight_bytes,
         )
 
     def _discard(self) -> None:

@@ -62,7 +62,7 @@ class Executor:
         self._held = 0
         self._process = os.getpid()
         self._threads = [
-            threading.Thread(target=self._work, name=f"insitu-{k}", daemon=True) for k in range(machine.limits.threads)
+            threading.Thread(target=self._work, name=f"insitu-{k}", daemon=True) for k in range(machine.threads)
         ]
         for thread in self._threads:
             thread.start()

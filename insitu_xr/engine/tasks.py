@@ -83,5 +83,6 @@ class Machine:
     ledger: Ledger
     meter: Meter
     limits: Limits
+    threads: int
     depth: int
     inflight_bytes: int

@@ -16,6 +16,8 @@ class Budget:
 
     #: slots of each access group
     slots: tuple[int, ...]
+    #: threads that read, decode and gather
+    threads: int
     #: batches gathered ahead of the consumer
     depth: int
     inflight_bytes: int
@@ -54,18 +56,21 @@ def divide(
     flying = max((size for x, size in raw if x.spec.asynchronous), default=0)
     reading = max((size for x, size in raw if not x.spec.asynchronous), default=0)
     placing = max((x.place_bytes for x in layouts), default=0)
-    scratch = limits.threads * (reading + placing)
+    per_thread = reading + placing
     working = sum(n * g.slot_bytes for n, g in zip(needed, groups, strict=True))
-    minimum = working + batch_bytes + flying + scratch
+    minimum = working + batch_bytes + flying + per_thread
     ceiling = max(limits.memory, minimum) if memory is None else memory
     if ceiling < minimum:
         raise CeilingError(
             f"memory must be at least {minimum} bytes ({format_bytes(minimum)}), what one batch needs: "
             f"{format_bytes(working)} of chunks, {format_bytes(batch_bytes)} of arrays and "
-            f"{format_bytes(flying + scratch)} to read and decode, but got {memory} ({format_bytes(ceiling)}); "
+            f"{format_bytes(flying + per_thread)} to read and decode, but got {memory} ({format_bytes(ceiling)}); "
             "raise memory=, or lower batch_size="
         )
     spare = ceiling - minimum
+    # One thread can do it; the others come out of half of what is left, since each decodes in memory of its own.
+    threads = 1 + min(limits.threads - 1, spare // (2 * per_thread) if per_thread else limits.threads)
+    spare -= (threads - 1) * per_thread
     # Half of what is left at most goes into batches and reads ahead; the rest keeps chunks.
     depth = 1 + min(limits.prefetch - 1, spare // (2 * batch_bytes) if batch_bytes else 0)
     spare -= (depth - 1) * batch_bytes
@@ -73,7 +78,7 @@ def divide(
     spare -= extra
     slots = _share(groups, needed, spare)
     held = sum(n * g.slot_bytes for n, g in zip(slots, groups, strict=True))
-    return Budget(slots, depth, flying + extra, scratch, batch_bytes, held, minimum, ceiling)
+    return Budget(slots, threads, depth, flying + extra, threads * per_thread, batch_bytes, held, minimum, ceiling)
 
 
 def _share(groups: Sequence[AccessGroup], needed: Sequence[int], spare: int) -> tuple[int, ...]:

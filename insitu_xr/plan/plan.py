@@ -207,7 +207,7 @@ class ReadPlan:
             *[("axis", describe(a)) for a in request.axes],
         ]
         if any(t.windowed for t in request.takes):
-            facts.append(("leads", ", ".join(o.name for o in request.offsets)))
+            facts.append(("leads", ", ".join(dict.fromkeys(o.name for o in request.offsets))))
         stored = self.bytes_stored
         facts += [
             ("reads", f"{self.reads} for {self.chunks} chunks, {self.reread_factor:.2f} per chunk in the first epoch"),
