@@ -21,7 +21,7 @@ docs:            ## build docs/_build/html, warnings are errors
 	@python=$(test_python) && set -x && "$$python" -m sphinx -q -W -n --keep-going -E -b html docs docs/_build/html
 
 pytest:
-	@python=$(test_python) && set -x && "$$python" -m pytest
+	@python=$(test_python) && set -x && "$$python" -m pytest -n auto --dist loadfile
 
 bench:           ## measure: tests/benchmarks
 	@python=$(test_python) && set -x && "$$python" -m pytest tests/benchmarks --benchmark-enable --benchmark-group-by=group
