@@ -68,7 +68,7 @@ def content(batch: Batch) -> Any:
     return batch.positions.tolist(), batch.padded.tolist(), arrays
 
 
-@pytest.mark.parametrize("options", CASES, ids=str)
+@pytest.mark.parametrize("options", CASES, ids=lambda options: " ".join(options) or "plain")
 def test_resuming_at_every_batch_goes_on_as_if_nothing_happened(store: MemoryStore, options: dict[str, Any]) -> None:
     states: list[str] = []
     with loader(store, **options) as whole:
