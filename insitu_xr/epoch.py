@@ -24,16 +24,22 @@ class Epoch(Iterator[Batch]):
     discard : callable
         Lets go of slots that a stuck read may yet write into.
     deliver : callable
-        Makes the batch of what is ready, and notes that the consumer has it.
+        Makes the batches of what is ready, and notes which the consumer has.
     bar : progress bar, optional
         Moves with every batch.
     """
 
     def __init__(
-        self, executor: Executor, discard: Callable[[], None], deliver: Callable[[Ready], Batch], bar: Any = None
+        self,
+        executor: Executor,
+        discard: Callable[[], None],
+        deliver: Callable[[Ready], Iterator[Batch]],
+        bar: Any = None,
     ) -> None:
         self._executor, self._deliver, self._bar = executor, deliver, bar
         self._ended = False
+        #: what is left of the step of the engine that was delivered last
+        self._parts: Iterator[Batch] = iter(())
         # The threads refer to the executor, never to this object, so leaving a loop early ends them.
         self._finish = weakref.finalize(self, _finish, executor, discard, self._bar)
 
@@ -57,6 +63,17 @@ class Epoch(Iterator[Batch]):
                 "an epoch must be iterated in the process that began it, but this is a fork; its threads do not exist "
                 "here. Start workers by spawn, or make the loader in the worker"
             )
+        batch = next(self._parts, None)
+        if batch is None:
+            batch = self._next_step()
+        if self._bar is not None:
+            self._bar.update()
+        return batch
+
+    def _next_step(self) -> Batch:
+        """The first batch of the next step of the engine."""
+        # Whoever asks for more is done with what was before: its memory can be used again.
+        self._parts = iter(())
         try:
             ready = self._executor.next() if not self._ended else None
         except BaseException:
@@ -67,9 +84,8 @@ class Epoch(Iterator[Batch]):
             self._ended = True
             self.close()
             raise StopIteration
-        if self._bar is not None:
-            self._bar.update()
-        return self._deliver(ready)
+        self._parts = self._deliver(ready)
+        return next(self._parts)
 
     def close(self) -> None:
         """End the epoch. Idempotent."""

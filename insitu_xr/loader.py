@@ -26,13 +26,17 @@ from insitu_xr.epoch import Epoch, progress_bar
 from insitu_xr.errors import ClosedError, RequestError, UnknownNameError, UnsupportedSourceError
 from insitu_xr.limits import MIB, Limits, format_bytes
 from insitu_xr.pickling import dumps, loads
+from insitu_xr.plan.arrays import Key
+from insitu_xr.plan.budget import Budget
 from insitu_xr.plan.plan import ReadPlan
-from insitu_xr.plan.schedule import Residency
+from insitu_xr.plan.schedule import Residency, lean_slots
 from insitu_xr.resuming import fingerprint, position_of, state_of
 
 ADAPTERS = "insitu_xr.adapters"
 #: a MemoryStore that holds more is not pickled: every worker would get a copy
 MEMORY_STORE_BYTES = 64 * MIB
+#: nothing is kept for the next epoch where it would be less than this part
+KEPT_PART = 0.25
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,8 +54,8 @@ class Materials:
 class Loader:
     """Iterates batches of a dataset; made by ``ds.insitu.loader``.
 
-    Iterating again is the next epoch. What the ceiling allows to keep is kept between epochs. One epoch runs at a
-    time: a new one ends the one before. Safe to use from one thread; different loaders are independent.
+    Iterating again is the next epoch. What the ceiling allows to keep is kept between epochs (see ``keep=``). One epoch
+    runs at a time: a new one ends the one before. Safe to use from one thread; different loaders are independent.
 
     Attributes
     ----------
@@ -68,12 +72,21 @@ class Loader:
     """
 
     def __init__(
-        self, plan: ReadPlan, materials: Materials, context: BatchContext, limits: Limits, *, progress: bool = False
+        self,
+        plan: ReadPlan,
+        materials: Materials,
+        context: BatchContext,
+        limits: Limits,
+        *,
+        progress: bool = False,
+        keep: bool | None = None,
     ) -> None:
         self.plan = plan
         self._materials, self._context, self._limits, self._progress = materials, context, limits, progress
+        self._keep, self._begun = keep, 0
         self._meter, self._ledger = Meter(), Ledger(plan.budget.ceiling)
         self._machine: Machine | None = None
+        self._budget: Budget | None = None
         self._epoch = 0
         #: the batches of every epoch that this loader delivers, and how many of the next epoch's to leave out
         self._batches, self._skip = range(plan.n_batches), 0
@@ -174,7 +187,7 @@ class Loader:
         """
         if not 0 <= number < count:
             raise RequestError(f"number of a share must be from 0 to {count - 1}, but got {number}; count from 0")
-        shared = Loader(self.plan, self._materials, self._context, self._limits, progress=self._progress)
+        shared = Loader(self.plan, self._materials, self._context, self._limits, progress=self._progress, keep=self._keep)
         whole = self._batches
         part = whole[len(whole) * number // count : len(whole) * (number + 1) // count]
         shared._batches, shared._epoch = part, self._epoch
@@ -184,7 +197,8 @@ class Loader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._check_stores()
-        names = ("plan", "_materials", "_context", "_limits", "_progress", "_batches", "_epoch", "_skip", "_consumed")
+        names = ("plan", "_materials", "_context", "_limits", "_progress", "_keep")
+        names += ("_batches", "_epoch", "_skip", "_consumed")
         return _restore, (dumps({name: getattr(self, name) for name in names}),)
 
     def _check_stores(self) -> None:
@@ -215,32 +229,67 @@ class Loader:
                 "here. Start workers by spawn, or make the loader in the worker"
             )
         self._stop_running()
-        if self._machine is None:
-            self._machine = self._build()
         number, batches = self._epoch, self._batches[self._skip :]
         self._consumed = (number, self._skip)
         self._epoch, self._skip = number + 1, 0
         if not batches:
             return iter(())
-        walks = [
-            Residency(self.plan.uses(store.group, number, batches, self._batches), store.n_slots, store.resident())
-            for store in self._machine.stores
-        ]
-        samples = self.plan.order(number)[batches.start * self.plan.request.batch_size :]
-        executor = Executor(self._machine, samples, len(batches), walks)
+        keeping = self._keeps()
+        self._begun += 1
+        budget = self.plan.budget if keeping or self.plan.spread is None else self.plan.spread
+        if self._machine is None or self._budget is not budget:
+            self._let_go()
+            self._machine, self._budget = self._build(budget), budget
+        executor = self._executor(self._machine, budget, number, batches, keeping)
         bar = progress_bar(len(self), len(self) - len(batches)) if self._progress else None
         epoch = Epoch(executor, self._discard, partial(self._deliver, number, batches), bar)
         self._running = weakref.ref(epoch)
         return epoch
 
-    def _deliver(self, epoch: int, batches: range, ready: Ready) -> Batch:
-        batch, request = batches[ready.number], self.plan.request
-        self._consumed = (epoch, batch + 1 - self._batches.start)
-        places = batch * request.batch_size + np.arange(len(ready.samples))
-        return Batch(self._context, ready.samples, ready.arrays, places >= request.shard.own(len(request)))
+    def _keeps(self) -> bool:
+        """Whether chunks are kept for the next epoch.
 
-    def _build(self) -> Machine:
-        stores = [SlotStore(g, n) for g, n in zip(self.plan.groups, self.plan.budget.slots, strict=True)]
+        That there is a next one is certain only once a second has begun; but what comes from a remote store is too dear
+        to be read twice.
+        """
+        budget = self.plan.budget
+        if self._keep is not None:
+            return self._keep
+        if not self._begun and not any(x.spec.asynchronous for g in self.plan.groups for x in g.layouts):
+            return False
+        kept = sum(n * g.slot_bytes for n, g in zip(budget.slots, self.plan.groups, strict=True))
+        return kept >= KEPT_PART * sum(g.n_units * g.slot_bytes for g in self.plan.groups)
+
+    def _executor(self, machine: Machine, budget: Budget, epoch: int, batches: range, keeping: bool) -> Executor:
+        plan, walks = self.plan, []
+        for store in machine.stores:
+            if keeping:
+                uses, slots = plan.uses(store.group, epoch, batches, self._batches), store.n_slots
+            else:
+                uses = plan.uses_alone(store.group, epoch, batches)
+                slots = max(lean_slots(store.group, uses, store.n_slots), store.touched)
+            walks.append(Residency(uses, slots, store.resident()))
+        free = [g for g, n in zip(plan.groups, budget.slots, strict=True) if not n]
+        spreads = [plan.spread_of(g, epoch, batches, budget.most) for g in free]
+        depth = max([budget.depth, *(s.window for s in spreads)])
+        return Executor(machine, plan.samples(epoch, batches), plan.step_size, walks, spreads, depth, budget.most)
+
+    def _deliver(self, epoch: int, batches: range, ready: Ready) -> Iterator[Batch]:
+        """The consumer's batches of one step of the engine."""
+        request, size = self.plan.request, self.plan.request.batch_size
+        first = batches[ready.number * self.plan.stride]
+        several = len(ready.samples) > size
+        for k in range(0, len(ready.samples), size):
+            batch, here = first + k // size, slice(k, k + size)
+            arrays = {key: _part(key, array, here) for key, array in ready.arrays.items()} if several else ready.arrays
+            samples = ready.samples[here]
+            self._consumed = (epoch, batch + 1 - self._batches.start)
+            self._meter.add(batches=1, samples=len(samples))
+            places = batch * size + np.arange(len(samples))
+            yield Batch(self._context, samples, arrays, places >= request.shard.own(len(request)))
+
+    def _build(self, budget: Budget) -> Machine:
+        stores = [SlotStore(g, n) for g, n in zip(self.plan.groups, budget.slots, strict=True) if n]
         readers = {
             layout.spec.name: VariableReader(
                 layout, self._materials.parts[layout.spec.name], self._materials.value_dtypes[layout.spec.name]
@@ -249,7 +298,6 @@ class Loader:
             for layout in group.layouts
         }
         gatherer = Gatherer(self.plan.request, stores, self._materials.memory, self.plan.stacks)
-        budget = self.plan.budget
         return Machine(
             stores=stores,
             readers=readers,
@@ -258,14 +306,17 @@ class Loader:
             meter=self._meter,
             limits=self._limits,
             threads=budget.threads,
-            depth=budget.depth,
             inflight_bytes=budget.inflight_bytes,
         )
 
-    def _discard(self) -> None:
-        """Let go of slots that a stuck read may yet write into; the next epoch gets new ones."""
+    def _let_go(self) -> None:
+        """Let go of all slots."""
         self._machine = None
         self._ledger = Ledger(self.plan.budget.ceiling, self._ledger.peak)
+
+    def _discard(self) -> None:
+        """Let go of slots that a stuck read may yet write into; the next epoch gets new ones."""
+        self._let_go()
         for parts in self._materials.parts.values():
             for part in parts:
                 part.source.forget_pending()
@@ -316,10 +367,16 @@ class Loader:
         return found[framework].load()(self, **options)
 
 
+def _part(key: Key, array: npt.NDArray[Any], here: slice) -> npt.NDArray[Any]:
+    """The part of one batch in an array of several; statics have no samples, and every batch owns its own."""
+    return array.copy() if key[0] == "statics" else array[here]
+
+
 def _restore(blob: bytes) -> Loader:
     """Undo ``Loader.__reduce__``: a loader without threads or memory, as it was when it was made."""
     content = loads(blob)
     plan, materials, context, limits = (content.pop(k) for k in ("plan", "_materials", "_context", "_limits"))
-    loader = Loader(plan, materials, context, limits, progress=content.pop("_progress"))
+    options = {"progress": content.pop("_progress"), "keep": content.pop("_keep")}
+    loader = Loader(plan, materials, context, limits, **options)
     loader.__dict__.update(content)
     return loader

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from insitu_xr.engine.decode import VariableReader
+from insitu_xr.engine.fetch import ZarrSource
 from insitu_xr.errors import ReadError, VerificationError
 from insitu_xr.loader import Materials
 from insitu_xr.plan.plan import ReadPlan
@@ -31,7 +34,49 @@ def verify(catalog: Catalog, plan: ReadPlan, materials: Materials) -> None:
             name = layout.spec.name
             if layout.spec.kind == "stored":
                 reader = VariableReader(layout, materials.parts[name], materials.value_dtypes[name])
-                _verify(catalog[name], plan, layout, reader)
+                known = _Known.of(reader)
+                if not known.seen():
+                    _verify(catalog[name], plan, layout, reader)
+                    known.note()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Known:
+    """What is verified: stored arrays, functions and indexers. The same ones need no second look in this process."""
+
+    key: tuple[Any, ...]
+    objects: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, reader: VariableReader) -> _Known:
+        """What a reader stands on."""
+        spec = reader.layout.spec
+        objects = [
+            o
+            for part in reader.parts
+            if isinstance(part.source, ZarrSource)
+            for o in (part.source.stored.array, *part.functions)
+        ]
+        indexers = [i if isinstance(i, int) else hash(i.tobytes()) for s in spec.segments for i in s.index]
+        return cls((spec.dims, str(reader.value_dtype), *indexers, *map(id, objects)), tuple(objects))
+
+    def seen(self) -> bool:
+        """Whether it was verified; an object that has died may have left its number to another."""
+        found = _VERIFIED.get(self.key, ())
+        return bool(found) and all(ref() is o for ref, o in zip(found, self.objects, strict=True))
+
+    def note(self) -> None:
+        """It was verified."""
+        while len(_VERIFIED) >= _REMEMBERED:
+            _VERIFIED.pop(next(iter(_VERIFIED)), None)
+        try:
+            _VERIFIED[self.key] = tuple(weakref.ref(o) for o in self.objects)
+        except TypeError:
+            return  # an object that cannot be watched is looked at every time
+
+
+_VERIFIED: dict[tuple[Any, ...], tuple[weakref.ref[Any], ...]] = {}
+_REMEMBERED = 1000
 
 
 def _verify(array: xr.DataArray, plan: ReadPlan, layout: Layout, reader: VariableReader) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,10 @@ from zarr.core.chunk_grids import ChunkGrid, FixedDimension
 from zarr.core.chunk_utils import ChunkTransform, evolve_codecs
 from zarr.core.sync import _get_loop
 from zarr.core.sync import sync as run_on_loop
-from zarr.storage import FsspecStore, ManagedMemoryStore, MemoryStore, WrapperStore
+from zarr.storage import FsspecStore, LocalStore, ManagedMemoryStore, MemoryStore, ObjectStore, WrapperStore
 
 from insitu_xr.engine.direct import direct_decoder
+from insitu_xr.engine.local import LocalFiles
 from insitu_xr.errors import UnsupportedSourceError
 from insitu_xr.geometry.grid import AxisGrid
 
@@ -69,6 +70,13 @@ def memory_of(store: Store) -> tuple[int, bool]:
     if not isinstance(store, MemoryStore):
         return 0, True
     return sum(len(value) for value in store._store_dict.values()), not isinstance(store, ManagedMemoryStore)
+
+
+def retries_itself(store: Store) -> bool:
+    """Whether a store tries failed requests again by itself, so that doing so on top of it multiplies the wait."""
+    while isinstance(store, WrapperStore):
+        store = store._store
+    return isinstance(store, ObjectStore) or type(store).__module__.partition(".")[0] == "icechunk"
 
 
 def reads_synchronously(store: Store) -> bool:
@@ -146,16 +154,18 @@ class StoredArray:
             return 0
         return int(self._transform.compute_encoded_size(math.prod(self._spec.shape) * self.dtype.itemsize, self._spec))
 
-    def object_of(self, chunk: tuple[int, ...]) -> tuple[int, ...]:
-        """The stored object that holds a chunk: its shard, or the chunk itself."""
+    def objects_of(self, chunks: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+        """The stored objects that hold chunks: their shards, or the chunks themselves."""
         if not self.sharded:
-            return chunk
-        starts = [g.start(c) for g, c in zip(self.grids, chunk, strict=True)]
-        return tuple(int(g.chunk_of(np.array([s]))[0]) for g, s in zip(self._object_grids, starts, strict=True))
+            return list(chunks)
+        columns = np.array(chunks, np.int64).reshape(len(chunks), -1).T
+        inner, outer = self.grids, self._object_grids
+        found = [o.chunk_of(g.start_of(c)).tolist() for o, g, c in zip(outer, inner, columns, strict=True)]
+        return [tuple(k) for k in zip(*found, strict=True)]
 
     def key(self, chunk: tuple[int, ...]) -> str:
         """Key of the stored object that holds a chunk."""
-        return self._prefix + self.array.metadata.encode_chunk_key(self.object_of(chunk))
+        return self._prefix + self.array.metadata.encode_chunk_key(self.objects_of([chunk])[0])
 
     def _chunks_per_shard(self, shard: tuple[int, ...]) -> tuple[int, ...]:
         assert self._sharding is not None
@@ -197,26 +207,35 @@ class StoredArray:
         index = self._sharding._decode_shard_index_sync(raw, self._chunks_per_shard(shard))
         return index.offsets_and_lengths
 
-    def range_in_shard(
-        self, index: npt.NDArray[np.uint64], chunk: tuple[int, ...], shard: tuple[int, ...]
-    ) -> tuple[int, int] | None:
-        """First and last byte (exclusive) of a chunk in its shard; None if the shard does not hold it."""
+    def ranges_in_shard(
+        self, index: npt.NDArray[np.uint64], chunks: Sequence[tuple[int, ...]], shard: tuple[int, ...]
+    ) -> list[tuple[int, int] | None]:
+        """First and last byte (exclusive) of chunks in their shard; None where the shard does not hold one."""
         origin = [g.start(k) for g, k in zip(self._object_grids, shard, strict=True)]
-        local = tuple(c - int(g.chunk_of(np.array([o]))[0]) for g, c, o in zip(self.grids, chunk, origin, strict=True))
-        offset, length = (int(v) for v in index[local])
-        return None if offset == _ABSENT else (offset, offset + length)
+        first = [int(g.chunk_of(np.array([o]))[0]) for g, o in zip(self.grids, origin, strict=True)]
+        found = index[tuple((np.array(chunks) - first).T)].tolist()
+        return [None if offset == _ABSENT else (offset, offset + length) for offset, length in found]
 
-    def decode(self, raw: Buffer, chunk: tuple[int, ...]) -> npt.NDArray[Any]:
-        """Decode one chunk, padding included; pure compute, any thread."""
+    def local_files(self) -> LocalFiles | None:
+        """The files of a local store, to be read past the store; None for any other store, subclasses included."""
+        if type(self.store) is not LocalStore or not self.decodable:
+            return None
+        return LocalFiles(str(self.store.root))
+
+    def decode(self, raw: Buffer | npt.NDArray[np.uint8], chunk: tuple[int, ...]) -> npt.NDArray[Any]:
+        """Decode one chunk, padding included; pure compute, any thread. May refer to the memory of ``raw``."""
         assert self._transform is not None
+        if isinstance(raw, np.ndarray):
+            raw = self.prototype.buffer.from_array_like(raw)
         decoded = self._transform.decode_chunk(raw, self._chunk_spec(chunk)).as_numpy_array()
         return decoded.astype(self.dtype, copy=False)
 
-    def decode_into(self, raw: Buffer, out: npt.NDArray[Any]) -> bool:
+    def decode_into(self, raw: Buffer | npt.NDArray[np.uint8], out: npt.NDArray[Any]) -> bool:
         """Decode one chunk into contiguous memory of its shape and dtype; False where that cannot be done."""
         if self._into is None:
             return False
-        return self._into(np.asarray(raw.as_numpy_array()).view(np.uint8), out.reshape(-1).view(np.uint8))
+        content = raw if isinstance(raw, np.ndarray) else np.asarray(raw.as_numpy_array()).view(np.uint8)
+        return self._into(content, out.reshape(-1).view(np.uint8))
 
     @property
     def decodes_into(self) -> bool:

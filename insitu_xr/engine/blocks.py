@@ -87,3 +87,32 @@ class BlockStore:
 
 #: one for all loaders of a process, so that a new one starts with warm memory
 BLOCKS = BlockStore(1 << 30)
+
+
+class ThreadMemory:
+    """Memory that a thread uses for one thing after another; it goes back to the store when the thread ends.
+
+    Examples
+    --------
+    >>> memory = ThreadMemory()
+    >>> first = memory.take(1000)
+    >>> first.nbytes, np.shares_memory(first, memory.take(10))
+    (1000, True)
+    """
+
+    def __init__(self) -> None:
+        self._own = threading.local()
+
+    def take(self, size: int) -> npt.NDArray[np.uint8]:
+        """So many bytes, with undefined content; valid until the thread takes the next."""
+        held: npt.NDArray[np.uint8] | None = getattr(self._own, "memory", None)
+        if held is None or held.nbytes < size:
+            self._own.memory = held = None
+            # In few sizes, so that the same blocks serve all threads, one after another.
+            step = max(4096, 1 << max(0, (size - 1).bit_length() - 3))
+            self._own.memory = held = BLOCKS.array((-(-size // step) * step,), np.dtype(np.uint8))
+        return held[:size]
+
+
+#: what was read, and what was decoded from it
+RAW, DECODED = ThreadMemory(), ThreadMemory()

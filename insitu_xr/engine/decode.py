@@ -1,9 +1,8 @@
-"""From raw chunks to rows of a slot: decode, crop, apply the functions xarray would apply, place."""
+"""From raw chunks to values in their place: decode, crop, apply the functions xarray would apply, put."""
 
 from __future__ import annotations
 
 import math
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from insitu_xr.engine.fetch import Chunk, Fetched, Source
+from insitu_xr.engine.blocks import DECODED
+from insitu_xr.engine.fetch import Chunk, Source
+from insitu_xr.engine.placing import Sink
 from insitu_xr.errors import ReadError, VerificationError
 from insitu_xr.geometry.axes import Cell
 from insitu_xr.geometry.grid import IntArray
@@ -30,20 +31,33 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Unit:
+    """One unit of one variable: the stored array that it lies in, and its rows in each chunk."""
+
+    number: int
+    part: int
+    #: the unit along each sample dimension, and its rows
+    along: tuple[int, ...]
+    counts: tuple[int, ...]
+    #: per sample dimension: the needed positions inside the chunk
+    rows: tuple[slice | IntArray, ...]
+    #: whether its chunks hold nothing but the needed rows
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Job:
     """Chunks of one unit of one variable that are read together: all lie in one stored object."""
 
     reader: VariableReader
-    unit: int
-    slot: int
-    part: int
-    cells: tuple[Cell, ...]
+    unit: Unit
+    cells: tuple[PartCell, ...]
     chunks: tuple[Chunk, ...]
 
     @property
     def source(self) -> Source:
         """Where the chunks are read."""
-        return self.reader.parts[self.part].source
+        return self.reader.parts[self.unit.part].source
 
     @property
     def raw_bytes(self) -> int:
@@ -64,8 +78,17 @@ class Job:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PartCell:
+    """A chunk of the field in one stored array, with what is the same for all units worked out."""
+
+    cell: Cell
+    #: whether the chunk goes into the field as it is: whole and in its own order
+    whole: bool
+
+
 class VariableReader:
-    """Reads units of one variable and places them in slots.
+    """Reads units of one variable and places them.
 
     Parameters
     ----------
@@ -78,38 +101,14 @@ class VariableReader:
 
     Notes
     -----
-    Safe to use from any thread; each has scratch memory of its own, for as long as it lives.
+    Safe to use from any thread.
     """
 
     def __init__(self, layout: Layout, parts: Sequence[Part], value_dtype: np.dtype[Any]) -> None:
         self.layout, self.parts, self.value_dtype = layout, tuple(parts), value_dtype
         self._orders = [self._permutation(k) for k in range(len(parts))]
-        self._scratch = threading.local()
-
-    def jobs(self, unit: int, slot: int) -> list[Job]:
-        """The jobs that bring a unit into a slot."""
-        along = self.layout.axis_units_of(unit)
-        part = self.layout.segment_of(unit)
-        source = self.parts[part].source
-        by_object: dict[Chunk, list[tuple[Cell, Chunk]]] = defaultdict(list)
-        for cell in self.layout.cells[part]:
-            chunk = self._chunk(cell, part, along)
-            by_object[source.object_of(chunk)].append((cell, chunk))
-        per_job = self.layout.spec.chunks_per_job
-        jobs = []
-        for members in by_object.values():
-            for k in range(0, len(members), per_job):
-                cells, chunks = zip(*members[k : k + per_job], strict=True)
-                jobs.append(Job(self, unit, slot, part, cells, chunks))
-        return jobs
-
-    def _chunk(self, cell: Cell, part: int, along: tuple[int, ...]) -> Chunk:
-        chunk = list(cell.chunk)
-        for axis, dim in enumerate(self.layout.spec.segments[part].dims):
-            if dim in self.layout.sample_dims:
-                k = self.layout.sample_dims.index(dim)
-                chunk[axis] = int(self.layout.units[k].chunk[along[k]])
-        return tuple(chunk)
+        self._axes = [self._sample_axes(k) for k in range(len(parts))]
+        self._cells = [self._part_cells(k) for k in range(len(parts))]
 
     def _permutation(self, part: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Order that brings the kept stored axes to (sample dims, field dims), and the new axes to insert."""
@@ -118,63 +117,99 @@ class VariableReader:
         order = tuple(kept.index(d) for d in wanted if d in kept)
         return order, tuple(k for k, d in enumerate(wanted) if d not in kept)
 
-    def place(self, job: Job, fetched: Fetched, rows: npt.NDArray[Any]) -> tuple[int, int]:
-        """Decode the chunks of a job into a slot.
+    def _sample_axes(self, part: int) -> tuple[tuple[int, int], ...]:
+        """Stored axes along sample dimensions, each with the number of the dimension."""
+        places = {d: k for k, d in enumerate(self.layout.sample_dims)}
+        dims = self.layout.spec.segments[part].dims
+        return tuple((axis, places[d]) for axis, d in enumerate(dims) if d is not None and d in places)
 
-        Returns
-        -------
-        absent, decoded : int
-            Chunks that the store does not have, and decoded bytes of the others.
+    def _part_cells(self, part: int) -> tuple[PartCell, ...]:
+        segment, (order, new) = self.layout.spec.segments[part], self._orders[part]
+        plain = not new and not self.parts[part].functions and order == tuple(range(len(segment.dims)))
+        return tuple(
+            PartCell(
+                cell,
+                plain
+                and all(
+                    source is None or (isinstance(source, slice) and _is_whole(source, grid.length(chunk)))
+                    for source, grid, chunk in zip(cell.source, segment.grids, cell.chunk, strict=True)
+                ),
+            )
+            for cell in self.layout.cells[part]
+        )
+
+    def unit(self, number: int) -> Unit:
+        """Where a unit lies."""
+        along, part = self.layout.axis_units_of(number), self.layout.segment_of(number)
+        units, grids = self.layout.units, self.layout.spec.segments[part].grids
+        rows = tuple(u.source(k) for u, k in zip(units, along, strict=True))
+        whole = all(
+            isinstance(rows[k], slice) and _is_whole(rows[k], grids[axis].length(int(units[k].chunk[along[k]])))
+            for axis, k in self._axes[part]
+        )
+        return Unit(number, part, along, tuple(u.rows(k) for u, k in zip(units, along, strict=True)), rows, whole)
+
+    def jobs(self, number: int) -> list[Job]:
+        """The jobs that bring a unit into memory."""
+        unit = self.unit(number)
+        cells = self._cells[unit.part]
+        chunks = [self._chunk(c.cell, unit.part, unit.along) for c in cells]
+        source = self.parts[unit.part].source
+        if not source.sharded:
+            return [Job(self, unit, (cell,), (chunk,)) for cell, chunk in zip(cells, chunks, strict=True)]
+        by_object: dict[Chunk, list[int]] = defaultdict(list)
+        for k, stored in enumerate(source.objects_of(chunks)):
+            by_object[stored].append(k)
+        per_job, jobs = self.layout.spec.chunks_per_job, []
+        for members in by_object.values():
+            for first in range(0, len(members), per_job):
+                mine = members[first : first + per_job]
+                jobs.append(Job(self, unit, tuple(cells[k] for k in mine), tuple(chunks[k] for k in mine)))
+        return jobs
+
+    def _chunk(self, cell: Cell, part: int, along: tuple[int, ...]) -> Chunk:
+        chunk = list(cell.chunk)
+        for axis, k in self._axes[part]:
+            chunk[axis] = int(self.layout.units[k].chunk[along[k]])
+        return tuple(chunk)
+
+    def place(self, job: Job, number: int, raw: Any, sink: Sink) -> int:
+        """Decode one chunk of a job and write it to its place.
 
         Parameters
         ----------
-        rows : array, shape (rows per sample dimension..., *field)
-            The slot.
-        """
-        along = self.layout.axis_units_of(job.unit)
-        counts = tuple(u.rows(k) for u, k in zip(self.layout.units, along, strict=True))
-        inner = tuple(slice(0, n) for n in counts)
-        absent = decoded_bytes = 0
-        for number, (cell, chunk) in enumerate(zip(job.cells, job.chunks, strict=True)):
-            raw, fetched.raw[number] = fetched.raw[number], None
-            absent += raw is None
-            selection = self._selection(cell, job.part, along)
-            place = (*inner, *cell.target)
-            if self._straight(job.part, selection, chunk):
-                target = rows[place]
-                if target.flags.c_contiguous and job.source.decode_into(raw, chunk, target):
-                    decoded_bytes += target.nbytes
-                    continue
-            decoded = self._decoded(job.part, raw, chunk)
-            decoded_bytes += 0 if raw is None else decoded.nbytes
-            piece = self._values(decoded, selection, job.part)
-            order, new = self._orders[job.part]
-            rows[place] = np.expand_dims(piece.transpose(order), new)
-        return absent, decoded_bytes
+        number : int
+            The number of the chunk in the job.
+        raw : bytes or None
+            What the store holds of it.
 
-    def _straight(self, part: int, selection: list[Any], chunk: Chunk) -> bool:
-        """Whether a chunk goes into its slot as it is: whole, in its own order, without functions or cast."""
-        order, new = self._orders[part]
-        if new or self.parts[part].functions or order != tuple(range(len(selection))):
-            return False
-        grids = self.layout.spec.segments[part].grids
-        return all(
-            isinstance(s, slice) and s.indices(g.length(c)) == (0, g.length(c), 1)
-            for s, g, c in zip(selection, grids, chunk, strict=True)
-        )
+        Returns
+        -------
+        int
+            Decoded bytes; 0 where the store has no such chunk.
+        """
+        unit, cell, chunk = job.unit, job.cells[number], job.chunks[number]
+        if unit.whole and cell.whole and raw is not None:
+            into = sink.direct(cell.cell.target)
+            if into is not None and job.source.decode_into(raw, chunk, into):
+                return into.nbytes
+        decoded = self._decoded(unit.part, raw, chunk)
+        selection = list(cell.cell.source)
+        for axis, k in self._axes[unit.part]:
+            selection[axis] = unit.rows[k]
+        piece = self._values(decoded, selection, unit.part)
+        order, new = self._orders[unit.part]
+        sink.put(cell.cell.target, np.expand_dims(piece.transpose(order), new) if new else piece.transpose(order))
+        return 0 if raw is None else decoded.nbytes
 
     def _decoded(self, part: int, raw: Any, chunk: Chunk) -> npt.NDArray[Any]:
         """A chunk in scratch memory of this thread where its codecs can, else in memory of its own."""
-        grids, source = self.layout.spec.segments[part].grids, self.parts[part].source
-        shape = tuple(g.length(c) for g, c in zip(grids, chunk, strict=True))
-        dtype = source.dtype
-        size = math.prod(shape) * dtype.itemsize
-        scratch = getattr(self._scratch, "bytes", None)
-        if scratch is None or scratch.nbytes < size:
-            scratch = self._scratch.bytes = np.empty(size, np.uint8)
-        out = scratch[:size].view(dtype).reshape(shape) if size and not dtype.hasobject else None
-        if out is not None and source.decode_into(raw, chunk, out):
-            return out
+        source = self.parts[part].source
+        if raw is not None and source.decodes_into:
+            shape = tuple(g.length(c) for g, c in zip(self.layout.spec.segments[part].grids, chunk, strict=True))
+            scratch = DECODED.take(math.prod(shape) * source.dtype.itemsize).view(source.dtype).reshape(shape)
+            if source.decode_into(raw, chunk, scratch):
+                return scratch
         return source.decode(raw, chunk)
 
     def peek(self, unit: int, row: int, cell: Cell) -> npt.NDArray[Any]:
@@ -189,35 +224,23 @@ class VariableReader:
         ReadError
             If the chunk cannot be read or decoded.
         """
-        along = self.layout.axis_units_of(unit)
-        part = self.layout.segment_of(unit)
-        chunk = self._chunk(cell, part, along)
-        source = self.parts[part].source
-        selection = self._selection(cell, part, along)
+        where = self.unit(unit)
+        part = where.part
+        chunk, source = self._chunk(cell, part, where.along), self.parts[part].source
         wanted = np.unravel_index(row, self.layout.row_shape) if self.layout.row_shape else ()
-        for axis, dim in enumerate(self.layout.spec.segments[part].dims):
-            if dim in self.layout.sample_dims:
-                k = self.layout.sample_dims.index(dim)
-                length = self.layout.spec.segments[part].grids[axis].longest
-                inside = np.arange(length)[selection[axis]][wanted[k]]
-                selection[axis] = slice(int(inside), int(inside) + 1)
+        selection = list(cell.source)
+        for axis, k in self._axes[part]:
+            length = self.layout.spec.segments[part].grids[axis].longest
+            inside = int(np.arange(length)[where.rows[k]][wanted[k]])
+            selection[axis] = slice(inside, inside + 1)
         try:
-            decoded = self._decoded(part, source.read([chunk]).raw[0], chunk)
+            (raw,) = source.read([chunk]).raw
+            decoded = source.decode(raw, chunk)
         except Exception as error:
-            raise Job(self, unit, 0, part, (cell,), (chunk,)).failure(error) from error
+            raise Job(self, where, (PartCell(cell, False),), (chunk,)).failure(error) from error
         values = self._values(decoded, selection, part)
         order, new = self._orders[part]
         return np.expand_dims(values.transpose(order), new).astype(self.value_dtype, copy=False)
-
-    def _selection(self, cell: Cell, part: int, along: tuple[int, ...]) -> list[slice | IntArray | int]:
-        selection: list[slice | IntArray | int] = []
-        for dim, source in zip(self.layout.spec.segments[part].dims, cell.source, strict=True):
-            if source is None:
-                k = self.layout.sample_dims.index(dim)
-                selection.append(self.layout.units[k].source(along[k]))
-            else:
-                selection.append(source)
-        return selection
 
     def _values(self, decoded: npt.NDArray[Any], selection: list[Any], part: int) -> npt.NDArray[Any]:
         values = crop(decoded, selection)
@@ -229,6 +252,10 @@ class VariableReader:
                 f"but got {values.dtype}; please report this with the store's metadata"
             )
         return values
+
+
+def _is_whole(chosen: Any, length: int) -> bool:
+    return bool(chosen.indices(length) == (0, length, 1))
 
 
 def crop(decoded: npt.NDArray[Any], selection: Sequence[slice | IntArray | int]) -> npt.NDArray[Any]:

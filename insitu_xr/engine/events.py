@@ -32,7 +32,9 @@ class Statistics:
     wait_seconds : float
         Time that the consumer waited.
     read_seconds, decode_seconds, gather_seconds : float
-        Time spent in each stage, summed over threads.
+        Time spent in each stage, summed over threads; for reads on the event loop, over reads.
+    memory_seconds, consumer_seconds : float
+        Time that threads were idle because slots were not free yet, or because the consumer was behind.
     resident_bytes, peak_bytes : int
         Memory held by the engine now, and the most it ever held.
     """
@@ -50,6 +52,8 @@ class Statistics:
     read_seconds: float = 0.0
     decode_seconds: float = 0.0
     gather_seconds: float = 0.0
+    memory_seconds: float = 0.0
+    consumer_seconds: float = 0.0
     resident_bytes: int = 0
     peak_bytes: int = 0
 

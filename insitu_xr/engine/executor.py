@@ -1,6 +1,7 @@
 """Carries the schedule of one epoch out: threads that pull the next thing to do from the board.
 
-Lock order: there is one lock per executor (``_changed``); store, codecs and user code are never called under it.
+Lock order: there is one lock per executor (``_lock``); store, codecs and user code are never called under it. What is
+here called a batch is a step of the engine, which may hold several of the consumer's batches.
 """
 
 from __future__ import annotations
@@ -19,17 +20,35 @@ from insitu_xr.engine.fetch import Fetched
 from insitu_xr.engine.flights import Flights, on_event_loop
 from insitu_xr.engine.gather import Gather
 from insitu_xr.engine.slots import SlotStore
-from insitu_xr.engine.tasks import Counts, Machine, OpenBatch, Ready, Task, failure_of
+from insitu_xr.engine.tasks import (
+    BatchPlace,
+    Failed,
+    Machine,
+    OpenBatch,
+    Place,
+    Ready,
+    SlotPlace,
+    Tally,
+    Task,
+    carry_out,
+    failure_of,
+)
 from insitu_xr.errors import ReadError
 from insitu_xr.geometry.grid import IntArray
-from insitu_xr.plan.reads import sample_coordinates
+from insitu_xr.plan.reads import AccessGroup, sample_coordinates
 from insitu_xr.plan.schedule import Residency
+from insitu_xr.plan.spread import Spread
 
 #: small reads that a thread takes at once, and the bytes of their chunks, at most
 GROUP_JOBS = 16
 GROUP_BYTES = 2 << 20
 #: jobs that are planned beyond the one whose turn it is
 JOBS_AHEAD = 256
+#: more batches may be open once threads were idle for this part of the time for want of them
+IDLE_PART = 0.1
+
+#: what a thread does outside the lock; returns what is left to note under it
+Action = Callable[[], Callable[[], None]]
 
 
 class Executor:
@@ -41,28 +60,44 @@ class Executor:
         Slots, readers and accounts of the loader.
     order : array of int64
         Samples in the order in which they are drawn.
-    n_batches : int
-        Batches of the epoch.
+    size : int
+        Samples of a batch.
     walks : sequence of Residency
-        The schedule of each access group.
+        The schedule of each access group that is kept in slots.
+    spreads : sequence of Spread
+        The visits of each other access group.
+    depth, most : int
+        Batches that may be open at first, and at most.
     """
 
-    def __init__(self, machine: Machine, order: IntArray, n_batches: int, walks: Sequence[Residency]) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        order: IntArray,
+        size: int,
+        walks: Sequence[Residency],
+        spreads: Sequence[Spread],
+        depth: int,
+        most: int,
+    ) -> None:
         self._m = machine
-        self._order, self._walks = order, walks
-        self._batch_size = machine.gatherer.request.batch_size
-        self._board: Board[tuple[SlotStore, Job], Gather] = Board(n_batches, machine.depth)
+        self._order, self._size = order, size
+        self._walks, self._spreads, self._most = walks, spreads, most
+        self._board: Board[Job, Gather] = Board(-(-len(order) // size), depth)
         self._open: dict[int, OpenBatch] = {}
-        self._changed = threading.Condition()
+        # It may be taken again by its owner: garbage may be collected, and an epoch closed, on any thread at any time.
+        self._lock = threading.RLock()
+        self._work, self._ready = threading.Condition(self._lock), threading.Condition(self._lock)
+        self._idle = 0
+        self._idle_seconds, self._asked_at = 0.0, time.perf_counter()
         self._arrived: deque[tuple[Task, Fetched]] = deque()
         self._flights = Flights()
-        self._inflight = 0
-        self._inflight_bytes = 0
+        self._inflight = self._inflight_bytes = 0
         self._closed = False
-        self._held = 0
+        self._held = self._handed = 0
         self._process = os.getpid()
         self._threads = [
-            threading.Thread(target=self._work, name=f"insitu-{k}", daemon=True) for k in range(machine.threads)
+            threading.Thread(target=self._run, name=f"insitu-{k}", daemon=True) for k in range(machine.threads)
         ]
         for thread in self._threads:
             thread.start()
@@ -78,20 +113,32 @@ class Executor:
             If a chunk that the batch needs could not be read or decoded.
         """
         began = time.perf_counter()
-        with self._changed:
+        with self._lock:
+            # Whoever asks for a batch is done with the one before.
+            self._board.ask()
+            self._release(self._handed)
+            self._handed = 0
+            self._wake()
             while not self._board.deliverable():
                 if self._closed or self._board.finished():
                     return None
                 if (error := self._board.failure()) is not None:
                     raise error
-                self._changed.wait()
+                self._ready.wait()
             number = self._board.deliver()
             batch = self._open.pop(number)
-            self._release(self._m.gatherer.batch_bytes(len(batch.samples)))
-            waited = time.perf_counter() - began
-            self._m.meter.add(batches=1, samples=len(batch.samples), wait_seconds=waited)
-            self._changed.notify_all()
+            self._handed = self._m.gatherer.batch_bytes(len(batch.samples))
+            self._widen(time.perf_counter() - began)
         return Ready(number, batch.samples, batch.arrays)
+
+    def _widen(self, waited: float) -> None:
+        """Let one more batch be open where both sides waited for one another."""
+        now = time.perf_counter()
+        part, self._asked_at = IDLE_PART * (now - self._asked_at), now
+        if self._board.depth < self._most and min(waited, self._idle_seconds / len(self._threads)) > part:
+            self._board.depth += 1
+        self._idle_seconds = 0.0
+        self._m.meter.add(wait_seconds=waited)
 
     @property
     def forked(self) -> bool:
@@ -109,16 +156,17 @@ class Executor:
         """
         if self.forked:
             return False  # the threads are the parent's, and so may be a lock that was held at the fork
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
+            self._work.notify_all()
+            self._ready.notify_all()
         deadline = time.monotonic() + self._m.limits.close_seconds
         quiet = self._flights.stop(self._m.limits.close_seconds)
         # Garbage may be collected on any thread: none may wait for itself, nor the loop for those that wait for it.
         for thread in self._threads:
             if thread is not threading.current_thread() and not on_event_loop():
                 thread.join(max(0.0, deadline - time.monotonic()))
-        with self._changed:
+        with self._lock:
             self._release(self._held)
             self._open.clear()
             self._arrived.clear()
@@ -126,23 +174,50 @@ class Executor:
 
     # -- the threads' side ---------------------------------------------------------------------------------------
 
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                while (action := None if self._closed else self._next_action()) is None:
-                    if self._closed:
-                        return
-                    self._changed.wait()
-            action()
+    def _run(self) -> None:
+        with self._lock:
+            while not self._closed:
+                action = self._next_action()
+                self._wake()
+                if action is None:
+                    self._rest()
+                    continue
+                self._lock.release()
+                try:
+                    note = action()
+                finally:
+                    self._lock.acquire()
+                note()
+                del action, note  # a thread that waits must not keep a batch alive
 
-    def _next_action(self) -> Callable[[], None] | None:
+    def _rest(self) -> None:
+        """Wait until there is something to do; called under the lock."""
+        blocked, began = self._board.blocked(), time.perf_counter()
+        self._idle += 1
+        self._work.wait()
+        self._idle -= 1
+        idle = time.perf_counter() - began
+        self._idle_seconds += idle if blocked == "consumer" else 0.0
+        if blocked == "consumer":
+            self._m.meter.add(consumer_seconds=idle)
+        elif blocked == "memory":
+            self._m.meter.add(memory_seconds=idle)
+
+    def _wake(self) -> None:
+        """Tell who waits that there is something for them, one thread at a time; called under the lock."""
+        board = self._board
+        if board.deliverable() or board.delivered >= board.end or self._closed:
+            self._ready.notify()
+        if self._idle and (self._arrived or board.has_part() or board.peek_read() or board.gather_ready() is not None):
+            self._work.notify()
+
+    def _next_action(self) -> Action | None:
         """The next thing to do, called under the lock: gather, else place what arrived, else read."""
         board = self._board
         try:
             while board.wants_plan(JOBS_AHEAD):
                 self._plan_batch()
-            while (ready := board.gather_ready()) is not None:
-                self._begin_gather(ready)
+            self._begin_ready()
             if (part := board.take_part()) is not None:
                 number, piece = part
                 batch = self._open[number]
@@ -153,33 +228,52 @@ class Executor:
                 self._launch(task)
         except BaseException as error:  # whatever it is, the consumer must see it rather than wait for ever
             board.fail(board.gathered, error)
-            self._changed.notify_all()
+            self._wake()
             return None
         if self._arrived:
             landed, fetched = self._arrived.popleft()
+            self._hold(landed.job.reader.layout.place_bytes)
             return lambda: self._place(landed, fetched)
         return None
 
     def _plan_batch(self) -> None:
         number = self._board.planned
-        samples = self._order[number * self._batch_size : (number + 1) * self._batch_size]
-        loads, rows, hits = [], [], 0
+        samples = self._order[number * self._size : (number + 1) * self._size]
+        loads: list[Load[Job]] = []
+        rows, hits = [], 0
         for walk, store in zip(self._walks, self._m.stores, strict=True):
             before = walk.hits
             for fetch in walk.step(number):
-                jobs = [
-                    (store, job)
-                    for layout in store.group.layouts
-                    for job in self._m.readers[layout.spec.name].jobs(fetch.unit, fetch.slot)
-                ]
-                loads.append(Load(number, fetch.after, deque(jobs)))
+                place: Place = SlotPlace(store, fetch.slot, fetch.unit)
+                loads.append(Load(number, fetch.after, self._jobs(store.group, fetch.unit), where=place))
             hits += walk.hits - before
             rows.append(self._arena_rows(store, walk, number, samples))
+        for spread in self._spreads:
+            for visit in spread.step(number):
+                jobs, place = self._jobs(spread.group, visit.unit), BatchPlace(visit.copies, {}, self._m.gatherer)
+                loads.append(Load(number, -1, jobs, visit.last, tuple(visit.copies), place))
         self._m.meter.add(hits=hits)
-        self._open[number] = OpenBatch(samples, rows, {})
+        self._planned(number, samples).rows = rows
         self._board.plan(loads)
-        # Another thread may find something to do in what was just planned.
-        self._changed.notify_all()
+
+    def _jobs(self, group: AccessGroup, unit: int) -> deque[Job]:
+        return deque(job for layout in group.layouts for job in self._m.readers[layout.spec.name].jobs(unit))
+
+    def _planned(self, number: int, samples: IntArray | None = None) -> OpenBatch:
+        """A batch that is planned, or that something is written into before it is."""
+        if number not in self._open:
+            if samples is None:
+                samples = self._order[number * self._size : (number + 1) * self._size]
+            self._open[number] = OpenBatch(samples, [], {})
+        return self._open[number]
+
+    def _allocated(self, number: int) -> OpenBatch:
+        """A batch that can be written into."""
+        batch = self._planned(number)
+        if not batch.arrays:
+            self._hold(self._m.gatherer.batch_bytes(len(batch.samples)))
+            batch.arrays.update(self._m.gatherer.allocate(len(batch.samples)))
+        return batch
 
     def _arena_rows(self, store: SlotStore, walk: Residency, number: int, samples: IntArray) -> IntArray:
         """Row in the arena of every sample and column; slots as they are when this batch is gathered."""
@@ -193,30 +287,33 @@ class Executor:
             out[:, k] = slots[np.searchsorted(units, unit)] * layout.slot_rows + row
         return out
 
-    def _begin_gather(self, number: int) -> None:
-        batch = self._open[number]
-        self._hold(self._m.gatherer.batch_bytes(len(batch.samples)))
-        batch.arrays.update(self._m.gatherer.allocate(len(batch.samples)))
-        self._board.begin_gather(self._m.gatherer.parts(len(batch.samples)))
-        self._changed.notify_all()
+    def _begin_ready(self) -> None:
+        """Begin what can be gathered now, so that a batch that needs no more work is seen at once."""
+        while not self._closed and (number := self._board.gather_ready()) is not None:
+            batch = self._allocated(number)
+            self._board.begin_gather(self._m.gatherer.parts(len(batch.samples)))
 
     def _next_read(self) -> Task | None:
         """The read whose turn it is, if there is room for it."""
         found = self._board.peek_read()
         if found is None:
             return None
-        load, (store, job) = found
+        load, job = found
         if not job.source.synchronous and self._inflight_bytes:
             full = self._inflight >= self._m.limits.max_inflight
             if full or self._inflight_bytes + job.raw_bytes > self._m.inflight_bytes:
                 return None
+        place: Place = load.where
         if not load.begun:
-            # Slots stay resident until the loader closes, so they are not among what close() releases.
-            self._m.ledger.hold(store.begin(job.slot))
+            if isinstance(place, SlotPlace):
+                # Slots stay resident until the loader closes, so they are not among what close() releases.
+                self._m.ledger.hold(place.store.begin(place.slot))
+            else:
+                place.batches = {number: self._allocated(number) for number in place.copies}
         self._board.take_read()
-        return Task(load, store, job)
+        return Task(load, job, place.sink(job))
 
-    def _group(self, first: Task) -> Callable[[], None]:
+    def _group(self, first: Task) -> Action:
         """The action that carries out a read, together with those that follow where all of them are small.
 
         What is paid per action, the lock and the waking of others, is then paid once for several chunks; but never so
@@ -225,7 +322,7 @@ class Executor:
         tasks, size = [first], first.job.raw_bytes
         most = min(GROUP_JOBS, self._board.queued // (2 * len(self._threads)))
         while len(tasks) < most and (found := self._board.peek_read()) is not None:
-            job = found[1][1]
+            job = found[1]
             size += job.raw_bytes
             if size > GROUP_BYTES or not job.source.synchronous:
                 break
@@ -245,48 +342,31 @@ class Executor:
         self._held -= count
         self._m.ledger.release(count)
 
-    # -- actions, outside the lock -------------------------------------------------------------------------------
+    # -- actions, outside the lock; each returns what is left to note under it ------------------------------------
 
-    def _read(self, tasks: Sequence[Task], held: int) -> None:
+    def _read(self, tasks: Sequence[Task], held: int) -> Callable[[], None]:
         """Read and place on this thread."""
-        done: list[tuple[Task, Counts]] = []
+        tally = Tally()
+        done: list[Task] = []
         failed: list[tuple[Task, ReadError]] = []
         for task in tasks:
-            counts = Counts()
             try:
-                with counts.timed("read_seconds"):
-                    fetched = task.job.source.read(task.job.chunks)
-            except BaseException as error:
-                failed.append((task, failure_of(task, error, "read")))
-                continue
-            try:
-                self._put(task, fetched, counts)
-            except BaseException as error:
-                failed.append((task, failure_of(task, error, "decoded")))
-                continue
-            done.append((task, counts))
-        with self._changed:
-            self._release(held)
-            for task, counts in done:
-                self._placed(task, counts)
-            for task, failure in failed:
-                self._board.fail(task.load.batch, failure)
-            self._changed.notify_all()
+                carry_out(task, task.job.source.stream(task.job.chunks, tally.cost), tally)
+                done.append(task)
+            except Failed as failure:
+                failed.append((task, failure.error))
+        return lambda: self._note(done, failed, tally, held)
 
-    def _put(self, task: Task, fetched: Fetched, counts: Counts) -> None:
-        """Decode into the slot."""
-        job, layout = task.job, task.job.reader.layout
-        with counts.timed("decode_seconds"):
-            absent, decoded = job.reader.place(job, fetched, task.store.arenas[layout.spec.name][job.slot])
-        n = len(job.chunks)
-        counts.add(reads=n, gets=fetched.gets, bytes_read=fetched.bytes, absent=absent)
-        counts.add(decodes=n - absent, bytes_decoded=decoded)
-
-    def _placed(self, task: Task, counts: Counts) -> None:
-        """A job is in its slot; called under the lock."""
-        self._m.meter.add(**counts.totals)
-        if self._board.read_done(task.load):
-            task.store.finish(task.job.slot, task.job.unit)
+    def _note(self, done: Sequence[Task], failed: Sequence[tuple[Task, ReadError]], tally: Tally, held: int) -> None:
+        """Some jobs ended; called under the lock."""
+        self._release(held)
+        self._m.meter.add(**tally.totals())
+        for task in done:
+            if self._board.read_done(task.load) and isinstance(task.load.where, SlotPlace):
+                task.load.where.store.finish(task.load.where.slot, task.load.where.unit)
+        for task, failure in failed:
+            self._board.fail(task.load.batch, failure)
+        self._wake()
 
     def _launch(self, task: Task) -> None:
         """Start a read on zarr's loop; called under the lock, returns at once."""
@@ -297,52 +377,50 @@ class Executor:
         self._flights.launch(lambda: job.source.aread(job.chunks), lambda *end: self._landed(task, began, *end))
 
     def _landed(self, task: Task, began: float, fetched: Fetched | None, error: BaseException | None) -> None:
-        with self._changed:
+        with self._lock:
             self._inflight -= 1
             if self._closed:
                 return
             self._m.meter.add(read_seconds=time.perf_counter() - began)
             if fetched is not None:
                 self._arrived.append((task, fetched))
-                self._changed.notify_all()
-                return
-        assert error is not None
-        self._failed(task, failure_of(task, error, "read"), task.job.raw_bytes)
+            else:
+                assert error is not None
+                self._inflight_bytes -= task.job.raw_bytes
+                self._note([], [(task, failure_of(task.job, error, "read"))], Tally(), task.job.raw_bytes)
+            self._wake()
 
-    def _place(self, task: Task, fetched: Fetched) -> None:
+    def _place(self, task: Task, fetched: Fetched) -> Callable[[], None]:
         """Place what arrived from the loop."""
-        counts, job, scratch = Counts(), task.job, task.job.reader.layout.place_bytes
+        job, tally = task.job, Tally()
+        tally.cost = fetched
+        failed: list[tuple[Task, ReadError]] = []
         try:
-            with self._changed:
-                self._hold(scratch)
-            self._put(task, fetched, counts)
-        except BaseException as error:
-            self._failed(task, failure_of(task, error, "decoded"), job.raw_bytes + scratch)
-            return
-        with self._changed:
-            self._release(job.raw_bytes + scratch)
+            carry_out(task, fetched.drain(), tally)
+        except Failed as failure:
+            failed.append((task, failure.error))
+        tally.read_seconds = 0.0  # it was counted when it landed
+
+        def note() -> None:
             self._inflight_bytes -= job.raw_bytes
-            self._placed(task, counts)
-            self._changed.notify_all()
+            self._note([] if failed else [task], failed, tally, job.raw_bytes + job.reader.layout.place_bytes)
 
-    def _failed(self, task: Task, failure: ReadError, held: int) -> None:
-        """A read on the loop, or what it brought, failed."""
-        with self._changed:
-            self._release(held)
-            self._inflight_bytes -= task.job.raw_bytes
-            self._board.fail(task.load.batch, failure)
-            self._changed.notify_all()
+        return note
 
-    def _gather(self, number: int, part: Gather, batch: OpenBatch) -> None:
-        began = time.perf_counter()
+    def _gather(self, number: int, part: Gather, batch: OpenBatch) -> Callable[[], None]:
+        began, failure = time.perf_counter(), None
         try:
             self._m.gatherer.run(part, batch.samples, batch.rows, batch.arrays)
         except BaseException as error:
-            with self._changed:
-                self._board.fail(number, error)
-                self._changed.notify_all()
-            return
-        with self._changed:
-            self._m.meter.add(gather_seconds=time.perf_counter() - began)
-            self._board.part_done(number)
-            self._changed.notify_all()
+            failure = error
+        took = time.perf_counter() - began
+
+        def note() -> None:
+            if failure is not None:
+                self._board.fail(number, failure)
+            else:
+                self._m.meter.add(gather_seconds=took)
+                self._board.part_done(number)
+            self._wake()
+
+        return note

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ import zarr
 from zarr.abc.store import RangeByteRequest
 
 from insitu_xr.engine._zarr import ByteRange, StoredArray, run_on_loop
+from insitu_xr.engine.local import LocalFiles
 from insitu_xr.geometry.grid import AxisGrid, coalesce
 
 Chunk = tuple[int, ...]
@@ -31,6 +32,12 @@ class Fetched:
     gets: int = 0
     bytes: int = 0
 
+    def drain(self) -> Iterator[Any]:
+        """The raw chunks one after another; each is let go of here as it is handed out."""
+        for number in range(len(self.raw)):
+            raw, self.raw[number] = self.raw[number], None
+            yield raw
+
 
 class Source(Protocol):
     """One stored array, or what stands for it.
@@ -41,17 +48,25 @@ class Source(Protocol):
 
     synchronous: bool
     sharded: bool
+    #: whether chunks can be decoded into given memory
+    decodes_into: bool
     #: of decoded chunks
     dtype: np.dtype[Any]
 
-    def object_of(self, chunk: Chunk) -> Chunk:
-        """The stored object that holds a chunk."""
+    def objects_of(self, chunks: Sequence[Chunk]) -> list[Chunk]:
+        """The stored objects that hold chunks."""
 
     def key(self, chunk: Chunk) -> str:
         """Key of that object."""
 
     def read(self, chunks: Sequence[Chunk]) -> Fetched:
         """Read chunks of one object, blocking."""
+
+    def stream(self, chunks: Sequence[Chunk], cost: Fetched) -> Iterator[Any]:
+        """Raw chunks of one object one after another, blocking; each is valid until the next is asked for.
+
+        What they cost is added to ``cost``.
+        """
 
     async def aread(self, chunks: Sequence[Chunk]) -> Fetched:
         """Read chunks of one object."""
@@ -70,6 +85,11 @@ class ShortReadError(OSError):
     """The store returned fewer bytes than the range that was asked for."""
 
 
+def _check_length(length: int, start: int, stop: int) -> None:
+    if length != stop - start:
+        raise ShortReadError(f"bytes {start} to {stop} of the shard gave {max(length, 0)} bytes")
+
+
 class ZarrSource:
     """Chunks of a zarr array.
 
@@ -81,17 +101,18 @@ class ZarrSource:
         # Codecs that only run on the event loop are read through zarr's own pipeline, from any thread.
         self.synchronous = self.stored.synchronous or not self.stored.decodable
         self.sharded = self.stored.sharded and self.stored.decodable
-        self.dtype = self.stored.dtype
+        self.dtype, self.decodes_into = self.stored.dtype, self.stored.decodes_into
         self._max_gap = max_gap_bytes
+        self._files = self.stored.local_files()
         self._indexes: dict[Chunk, Future[Any]] = {}
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ZarrSource, (self.stored.array, self._max_gap)
 
-    def object_of(self, chunk: Chunk) -> Chunk:
-        """The shard that holds a chunk, or the chunk itself."""
-        return self.stored.object_of(chunk)
+    def objects_of(self, chunks: Sequence[Chunk]) -> list[Chunk]:
+        """The shards that hold chunks, or the chunks themselves."""
+        return self.stored.objects_of(chunks)
 
     def key(self, chunk: Chunk) -> str:
         """Key of the stored object that holds a chunk."""
@@ -104,13 +125,17 @@ class ZarrSource:
             return Fetched(slow, gets=len(slow), bytes=sum(r.nbytes for r in slow))
         if not self.stored.synchronous:
             return run_on_loop(self.aread(chunks))
-        steps, key, answer = self._steps(chunks), self.key(chunks[0]), None
+        fetched: Fetched = self._drive(self._steps(chunks), self.key(chunks[0]))
+        return fetched
+
+    def _drive(self, steps: Generator[ByteRange | Future[Any], Any, Any], key: str) -> Any:
+        """Carry steps out on this thread."""
+        answer = None
         while True:
             try:
                 step = steps.send(answer)
             except StopIteration as done:
-                fetched: Fetched = done.value
-                return fetched
+                return done.value
             try:
                 if isinstance(step, Future):
                     answer = step.result()
@@ -119,6 +144,33 @@ class ZarrSource:
                     answer = get(key, prototype=self.stored.prototype, byte_range=step)
             except BaseException as error:
                 steps.throw(error)
+
+    def stream(self, chunks: Sequence[Chunk], cost: Fetched) -> Iterator[Any]:
+        """Raw chunks of one object one after another, blocking; each is valid until the next is asked for."""
+        if self._files is not None:
+            yield from self._from_files(self._files, chunks, cost)
+            return
+        fetched = self.read(chunks)
+        cost.gets, cost.bytes = cost.gets + fetched.gets, cost.bytes + fetched.bytes
+        yield from fetched.drain()
+
+    def _from_files(self, files: LocalFiles, chunks: Sequence[Chunk], cost: Fetched) -> Iterator[Any]:
+        """Straight from the file system: a range that is not wanted is never cheaper than one call more."""
+        key = self.key(chunks[0])
+        if not self.sharded:
+            raw = files.whole(key)
+            cost.gets, cost.bytes = cost.gets + 1, cost.bytes + (0 if raw is None else raw.nbytes)
+            yield raw
+            return
+        (shard,) = self.objects_of(chunks[:1])
+        index = self._drive(self._index(shard, cost), key)
+        spans = [None] * len(chunks) if index is None else self.stored.ranges_in_shard(index, chunks, shard)
+        for raw, span in zip(files.ranges(key, spans), spans, strict=True):
+            if span is not None:
+                length = -1 if raw is None else raw.nbytes
+                _check_length(length, *span)
+                cost.gets, cost.bytes = cost.gets + 1, cost.bytes + length
+            yield raw
 
     async def aread(self, chunks: Sequence[Chunk]) -> Fetched:
         """Read chunks of one object on the event loop."""
@@ -146,18 +198,17 @@ class ZarrSource:
             raw = yield None
             return Fetched([raw], gets=1, bytes=0 if raw is None else len(raw))
         fetched = Fetched([None] * len(chunks))
-        shard = self.object_of(chunks[0])
+        (shard,) = self.objects_of(chunks[:1])
         index = yield from self._index(shard, fetched)
         if index is None:
             return fetched
-        spans = [self.stored.range_in_shard(index, c, shard) for c in chunks]
+        spans = self.stored.ranges_in_shard(index, chunks, shard)
         present = [k for k, span in enumerate(spans) if span is not None]
         for start, stop, members in coalesce([spans[k] for k in present], self._max_gap):  # type: ignore[misc]
             blob = yield RangeByteRequest(start, stop)
             fetched.gets += 1
             length = -1 if blob is None else len(blob)
-            if length != stop - start:
-                raise ShortReadError(f"bytes {start} to {stop} of the shard gave {max(length, 0)} bytes")
+            _check_length(length, start, stop)
             fetched.bytes += length
             for member in members:
                 first, last = spans[present[member]]  # type: ignore[misc]
@@ -226,7 +277,7 @@ class BlockSource:
         Given a slice per dimension, returns the values in the order of ``dims``; thread-safe.
     """
 
-    synchronous, sharded = True, False
+    synchronous, sharded, decodes_into = True, False, False
 
     def __init__(
         self,
@@ -237,9 +288,9 @@ class BlockSource:
     ) -> None:
         self._read, self._dims, self._grids, self.dtype = read_block, tuple(dims), tuple(grids), dtype
 
-    def object_of(self, chunk: Chunk) -> Chunk:
+    def objects_of(self, chunks: Sequence[Chunk]) -> list[Chunk]:
         """Every block stands alone."""
-        return chunk
+        return list(chunks)
 
     def key(self, chunk: Chunk) -> str:
         """The block as a selection, since its keys are not known."""
@@ -253,6 +304,13 @@ class BlockSource:
         """Read blocks on this thread."""
         raw = [np.asarray(self._read(self._where(c))) for c in chunks]
         return Fetched(raw, gets=len(raw), bytes=sum(r.nbytes for r in raw))
+
+    def stream(self, chunks: Sequence[Chunk], cost: Fetched) -> Iterator[Any]:
+        """Blocks one after another, read on this thread."""
+        for chunk in chunks:
+            raw = np.asarray(self._read(self._where(chunk)))
+            cost.gets, cost.bytes = cost.gets + 1, cost.bytes + raw.nbytes
+            yield raw
 
     async def aread(self, chunks: Sequence[Chunk]) -> Fetched:
         """Never called: blocks are read on the calling thread."""

@@ -39,7 +39,7 @@ class Gatherer:
     request : Request
         The request.
     stores : sequence of SlotStore
-        Where units lie, one store per access group.
+        Where units lie, one store per access group that is kept in slots.
     memory : mapping of variable to array
         Variables that are in memory, in the order of their dims.
     stacks : mapping of group to Stack, or None
@@ -61,12 +61,37 @@ class Gatherer:
         self._group_of = {x.spec.name: k for k, store in enumerate(stores) for x in store.group.layouts}
         self._rows = {name: stores[k].rows(name) for name, k in self._group_of.items()}
         self._columns = [{c: k for k, c in enumerate(store.group.columns)} for store in stores]
+        #: takes that are copied; the others are written into the batch as they are decoded
+        self._copied = [
+            k for k, t in enumerate(request.takes) if t.variable in self._group_of or t.variable in memory
+        ]
         self._memory = {name: self._samples_first(name, values) for name, values in memory.items()}
 
     def _samples_first(self, name: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         dims = self.request.variables[name].dims
         axes = [dims.index(d) for d in self.request.sample_dims if d in dims]
         return np.moveaxis(values, axes, range(len(axes)))
+
+    def views(
+        self, name: str, arrays: Mapping[Key, npt.NDArray[Any]]
+    ) -> list[npt.NDArray[Any]]:
+        """Where a variable without windows goes in a batch: views of shape (samples, *field)."""
+        found = []
+        for take in self.request.takes:
+            if take.variable != name:
+                continue
+            if self.stacks is None:
+                array = arrays[take.group, name]
+                found.append(array[:, 0] if take.windowed else array)
+                continue
+            array, field = arrays[take.group, ""], self.request.field_shape(name)
+            for block in self.stacks[take.group].blocks:
+                if block.variable == name and block.column is not None:
+                    channels = array[:, block.start : block.start + block.count]
+                    shape = tuple(field[k] for k in block.order)
+                    back = np.argsort(block.order) + 1
+                    found.append(channels.reshape(len(array), *shape).transpose(0, *back))
+        return found
 
     def allocate(self, n: int) -> dict[Key, npt.NDArray[Any]]:
         """Fresh arrays for a batch."""
@@ -80,7 +105,8 @@ class Gatherer:
     def parts(self, n: int) -> list[Gather]:
         """Cut the copying of a batch into parts."""
         parts = [Gather(-1, 0, n)] if self.request.statics else []
-        for number, take in enumerate(self.request.takes):
+        for number in self._copied:
+            take = self.request.takes[number]
             itemsize = self.request.variables[take.variable].dtype.itemsize
             row = math.prod(self.request.field_shape(take.variable)) * itemsize * len(take.columns)
             step = max(1, PART_BYTES // max(1, row))
@@ -114,7 +140,8 @@ class Gatherer:
                 out[(slice(None), k) if take.windowed else ...] = values
             return None
         number = self._group_of[take.variable]
-        chosen = rows[number][inside][:, [self._columns[number][c] for c in take.columns]]
+        places = [self._columns[number][c] for c in take.columns]
+        chosen = rows[number][inside] if places == [*self._columns[number].values()] else rows[number][inside][:, places]
         arena = self._rows[take.variable]
         # Rows are whole and contiguous, so this is one copy; "clip" avoids a buffered second one.
         np.take(arena, chosen.ravel(), axis=0, out=out.reshape(chosen.size, *arena.shape[1:]), mode="clip")

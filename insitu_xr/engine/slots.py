@@ -56,6 +56,11 @@ class SlotStore:
         self._unit_of: dict[int, int] = {}
         self._touched: set[int] = set()
 
+    @property
+    def touched(self) -> int:
+        """Slots that were ever filled, from the first to the last."""
+        return max(self._touched, default=-1) + 1
+
     def begin(self, slot: int) -> int:
         """A slot is about to be overwritten; returns the bytes that become resident by it."""
         self._unit_of.pop(slot, None)

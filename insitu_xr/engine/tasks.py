@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy.typing as npt
@@ -13,7 +12,9 @@ import numpy.typing as npt
 from insitu_xr.engine.board import Load
 from insitu_xr.engine.decode import Job, VariableReader
 from insitu_xr.engine.events import Meter
+from insitu_xr.engine.fetch import Fetched
 from insitu_xr.engine.gather import Gatherer
+from insitu_xr.engine.placing import Sink, SlotSink, SpreadSink
 from insitu_xr.engine.slots import Ledger, SlotStore
 from insitu_xr.errors import ReadError
 from insitu_xr.geometry.grid import IntArray
@@ -23,7 +24,7 @@ from insitu_xr.plan.arrays import Key
 
 @dataclass(slots=True, eq=False)
 class Ready:
-    """A batch as arrays: samples in the order drawn, and the arrays by group and variable."""
+    """A step of the engine as arrays: samples in the order drawn, and the arrays by group and variable."""
 
     number: int
     samples: IntArray
@@ -32,45 +33,119 @@ class Ready:
 
 @dataclass(slots=True, eq=False)
 class OpenBatch:
-    """A batch that is planned: its samples, and the arena rows of every sample per access group."""
+    """A batch that is planned: its samples, and the arena rows of every sample per group that is kept in slots."""
 
     samples: IntArray
     rows: list[IntArray]
     arrays: dict[Key, npt.NDArray[Any]]
 
 
+@dataclass(slots=True, eq=False)
+class SlotPlace:
+    """A unit goes into a slot."""
+
+    store: SlotStore
+    slot: int
+    unit: int
+
+    def sink(self, job: Job) -> Sink:
+        """Where the chunks of a job go."""
+        return SlotSink(self.store.arenas[job.reader.layout.spec.name][self.slot], job.unit.counts)
+
+
+@dataclass(slots=True, eq=False)
+class BatchPlace:
+    """A unit goes into open batches, row by row; their arrays are there once its reading has begun."""
+
+    copies: dict[int, list[tuple[int, int]]]
+    batches: dict[int, OpenBatch]
+    gatherer: Gatherer
+    _sinks: dict[str, Sink] = field(default_factory=dict)
+
+    def sink(self, job: Job) -> Sink:
+        """Where the chunks of a job go."""
+        spec = job.reader.layout.spec
+        found = self._sinks.get(spec.name)
+        if found is None:
+            copies = [
+                (view, pairs)
+                for number, pairs in self.copies.items()
+                for view in self.gatherer.views(spec.name, self.batches[number].arrays)
+            ]
+            found = self._sinks[spec.name] = SpreadSink(copies, spec.dtype)
+        return found
+
+
+Place = SlotPlace | BatchPlace
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """A job under way, the load it belongs to, and the slots it fills."""
+    """A job under way, the load it belongs to, and where its chunks go."""
 
     load: Load[Any]
-    store: SlotStore
     job: Job
+    sink: Sink
 
 
-class Counts:
-    """What a job cost, gathered without a lock."""
+class Tally:
+    """What some jobs cost, gathered without a lock."""
+
+    __slots__ = ("absent", "bytes_decoded", "cost", "decode_seconds", "decodes", "read_seconds", "reads")
 
     def __init__(self) -> None:
-        self.totals: dict[str, float] = {}
+        self.cost = Fetched([])
+        self.reads = self.decodes = self.absent = self.bytes_decoded = 0
+        self.read_seconds = self.decode_seconds = 0.0
 
-    def add(self, **counts: float) -> None:
-        """Note some counts."""
-        self.totals.update(counts)
-
-    @contextmanager
-    def timed(self, stage: str) -> Iterator[None]:
-        """Note the time that a stage takes."""
-        began = time.perf_counter()
-        yield
-        self.totals[stage] = time.perf_counter() - began
+    def totals(self) -> dict[str, float]:
+        """Everything by the names of the statistics."""
+        own = {name: getattr(self, name) for name in self.__slots__ if name != "cost"}
+        return {**own, "gets": self.cost.gets, "bytes_read": self.cost.bytes}
 
 
-def failure_of(task: Task, error: BaseException, doing: str) -> ReadError:
+class Failed(Exception):  # noqa: N818  (it carries the error to where it is told)
+    """A job failed; carries the error for the batch that needs it."""
+
+    def __init__(self, error: ReadError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def failure_of(job: Job, error: BaseException, doing: str) -> ReadError:
     """The error to raise at the batch that needs a job."""
-    failure = task.job.failure(error, doing)
+    failure = job.failure(error, doing)
     failure.__cause__ = error
     return failure
+
+
+def carry_out(task: Task, raws: Iterator[Any], tally: Tally) -> None:
+    """Take the raw chunks of a job one after another, decode each and put it in its place.
+
+    Raises
+    ------
+    Failed
+        If a chunk could not be read or decoded.
+    """
+    job, clock = task.job, time.perf_counter
+    at = clock()
+    for number in range(len(job.chunks)):
+        try:
+            raw = next(raws)
+        except BaseException as error:
+            raise Failed(failure_of(job, error, "read")) from None
+        read = clock()
+        try:
+            decoded = job.reader.place(job, number, raw, task.sink)
+        except BaseException as error:
+            raise Failed(failure_of(job, error, "decoded")) from None
+        began, at = at, clock()
+        tally.read_seconds += read - began
+        tally.decode_seconds += at - read
+        tally.bytes_decoded += decoded
+        tally.absent += raw is None
+    tally.reads += len(job.chunks)
+    tally.decodes = tally.reads - tally.absent
 
 
 @dataclass(slots=True, eq=False)
@@ -84,5 +159,4 @@ class Machine:
     meter: Meter
     limits: Limits
     threads: int
-    depth: int
     inflight_bytes: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from insitu_xr.errors import CeilingError
 from insitu_xr.limits import Limits, format_bytes
@@ -14,12 +14,15 @@ from insitu_xr.plan.reads import AccessGroup
 class Budget:
     """How the memory of a loader is used; everything in bytes except the counts."""
 
-    #: slots of each access group
+    #: slots of each access group, and how many of them one batch can need
     slots: tuple[int, ...]
+    needed: tuple[int, ...]
     #: threads that read, decode and gather
     threads: int
-    #: batches gathered ahead of the consumer
+    #: batches that are written to or wait for the consumer, at first
     depth: int
+    #: and at most
+    most: int
     inflight_bytes: int
     scratch_bytes: int
     batch_bytes: int
@@ -30,8 +33,8 @@ class Budget:
 
     @property
     def peak_bytes(self) -> int:
-        """The most that can be resident at once."""
-        return self.slot_bytes + self.depth * self.batch_bytes + self.inflight_bytes + self.scratch_bytes
+        """The most that can be resident at once; one more batch is in the consumer's hands."""
+        return self.slot_bytes + (self.most + 1) * self.batch_bytes + self.inflight_bytes + self.scratch_bytes
 
 
 def divide(
@@ -51,39 +54,122 @@ def divide(
     CeilingError
         If the ceiling is below what one batch needs.
     """
-    layouts = [layout for group in groups for layout in group.layouts]
-    raw = [(x, x.chunk_bytes * x.spec.chunks_per_job) for x in layouts]
-    flying = max((size for x, size in raw if x.spec.asynchronous), default=0)
-    reading = max((size for x, size in raw if not x.spec.asynchronous), default=0)
-    placing = max((x.place_bytes for x in layouts), default=0)
-    per_thread = reading + placing
+    placing = _Placing.of(groups)
     working = sum(n * g.slot_bytes for n, g in zip(needed, groups, strict=True))
-    minimum = working + batch_bytes + flying + per_thread
+    minimum = working + 2 * batch_bytes + placing.flying + placing.per_thread
     ceiling = max(limits.memory, minimum) if memory is None else memory
     if ceiling < minimum:
         raise CeilingError(
             f"memory must be at least {minimum} bytes ({format_bytes(minimum)}), what one batch needs: "
-            f"{format_bytes(working)} of chunks, {format_bytes(batch_bytes)} of arrays and "
-            f"{format_bytes(flying + per_thread)} to read and decode, but got {memory} ({format_bytes(ceiling)}); "
-            "raise memory=, or lower batch_size="
+            f"{format_bytes(working)} of chunks, {format_bytes(2 * batch_bytes)} of arrays (one batch is made while "
+            f"another is used) and {format_bytes(placing.flying + placing.per_thread)} to read and decode, but got "
+            f"{memory} ({format_bytes(ceiling)}); raise memory=, or lower batch_size="
         )
     spare = ceiling - minimum
-    # One thread can do it; the others come out of half of what is left, since each decodes in memory of its own.
-    threads = 1 + min(limits.threads - 1, spare // (2 * per_thread) if per_thread else limits.threads)
-    spare -= (threads - 1) * per_thread
+    threads = placing.threads(limits, spare // 2)
+    spare -= (threads - 1) * placing.per_thread
     # Half of what is left at most goes into batches and reads ahead; the rest keeps chunks.
-    depth = 1 + min(limits.prefetch - 1, spare // (2 * batch_bytes) if batch_bytes else 0)
+    depth = 1 + min(limits.prefetch, spare // (2 * batch_bytes) if batch_bytes else 0)
     spare -= (depth - 1) * batch_bytes
-    extra = min(max(0, limits.inflight_bytes - flying), spare // 2) if flying else 0
+    extra = placing.extra(limits, spare // 2)
     spare -= extra
     slots = _share(groups, needed, spare)
-    held = sum(n * g.slot_bytes for n, g in zip(slots, groups, strict=True))
-    return Budget(slots, threads, depth, flying + extra, threads * per_thread, batch_bytes, held, minimum, ceiling)
+    return Budget(
+        slots=slots,
+        needed=tuple(needed),
+        threads=threads,
+        depth=depth,
+        most=depth,
+        inflight_bytes=placing.flying + extra,
+        scratch_bytes=threads * placing.per_thread,
+        batch_bytes=batch_bytes,
+        slot_bytes=sum(n * g.slot_bytes for n, g in zip(slots, groups, strict=True)),
+        minimum=minimum,
+        ceiling=ceiling,
+    )
 
 
-def _share(groups: Sequence[AccessGroup], needed: Sequence[int], spare: int) -> tuple[int, ...]:
+def divide_spread(
+    groups: Sequence[AccessGroup], spread: Sequence[bool], window: int, kept: Budget, limits: Limits
+) -> Budget | None:
+    """Divide a ceiling where some groups need no slots, since their chunks go into the batches as they are decoded.
+
+    Parameters
+    ----------
+    spread : sequence of bool
+        Which groups those are.
+    window : int
+        Batches that must be open at once.
+    kept : Budget
+        The same ceiling divided for slots alone.
+
+    Returns
+    -------
+    Budget or None
+        None if there is no room for the window.
+    """
+    placing, size = _Placing.of(groups), kept.batch_bytes
+    needed = tuple(0 if free else n for free, n in zip(spread, kept.needed, strict=True))
+    working = sum(n * g.slot_bytes for n, g in zip(needed, groups, strict=True))
+    # A batch that waits for the consumer must not keep the next one from being begun.
+    depth = max(window, 2)
+    spare = kept.ceiling - working - (depth + 1) * size - placing.flying - placing.per_thread
+    if spare < 0:
+        return None
+    threads = placing.threads(limits, spare // 2)
+    spare -= (threads - 1) * placing.per_thread
+    extra = placing.extra(limits, spare // 2)
+    spare -= extra
+    more = min(window + limits.prefetch, spare // (2 * size) if size else 0)
+    spare -= more * size
+    slots = _share(groups, needed, spare, spread)
+    return replace(
+        kept,
+        slots=slots,
+        needed=needed,
+        threads=threads,
+        depth=depth,
+        most=depth + more,
+        inflight_bytes=placing.flying + extra,
+        scratch_bytes=threads * placing.per_thread,
+        slot_bytes=sum(n * g.slot_bytes for n, g in zip(slots, groups, strict=True)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Placing:
+    """What reading and decoding needs, in bytes."""
+
+    #: the largest read on zarr's loop
+    flying: int
+    #: the largest read of a thread, and what it decodes in
+    per_thread: int
+
+    @classmethod
+    def of(cls, groups: Sequence[AccessGroup]) -> _Placing:
+        layouts = [layout for group in groups for layout in group.layouts]
+        raw = [(x, x.chunk_bytes * x.spec.chunks_per_job) for x in layouts]
+        flying = max((size for x, size in raw if x.spec.asynchronous), default=0)
+        reading = max((size for x, size in raw if not x.spec.asynchronous), default=0)
+        return cls(flying, reading + max((x.place_bytes for x in layouts), default=0))
+
+    def threads(self, limits: Limits, room: int) -> int:
+        """One thread can do it; the others decode in memory of their own."""
+        return 1 + min(limits.threads - 1, room // self.per_thread if self.per_thread else limits.threads)
+
+    def extra(self, limits: Limits, room: int) -> int:
+        """Bytes of more reads on the loop."""
+        return min(max(0, limits.inflight_bytes - self.flying), room) if self.flying else 0
+
+
+def _share(
+    groups: Sequence[AccessGroup], needed: Sequence[int], spare: int, without: Sequence[bool] | None = None
+) -> tuple[int, ...]:
     """Slots of each group: what it needs, and of the rest a share in proportion to what it could use."""
-    wanted = [(g.n_units - n) * g.slot_bytes for g, n in zip(groups, needed, strict=True)]
+    without = without or [False] * len(groups)
+    wanted = [
+        0 if none else (g.n_units - n) * g.slot_bytes for g, n, none in zip(groups, needed, without, strict=True)
+    ]
     total = sum(wanted)
     slots = []
     for group, n, want in zip(groups, needed, wanted, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -197,21 +198,36 @@ class Manifest:
     def check_source(self, source: Mapping[str, Any]) -> None:
         """Refuse variables whose stored arrays are not those the manifest was made on.
 
-        What is not read in place has no identity, and passes.
+        What is not read in place has no identity, and passes. The same snapshot is the same data, whatever the place
+        is called; another snapshot at the same place passes with a warning, for the labels are compared anyway. Other
+        evidence of a version, such as the time of a file, is kept to be looked at, and changes without the data.
 
         Raises
         ------
         RequestError
             Names the variable and both stores.
         """
+        other = {}
         for name, here in source.items():
             made = self.source.get(name, here)
             if made == here or not made["kind"] == here["kind"] == "stored":
+                continue
+            before, now = _snapshots(made), _snapshots(here)
+            if before == now != [] or _places(made) == _places(here):
+                if before != now and before and now:
+                    other[name] = f"{', '.join(before)}, where the dataset is of {', '.join(now)}"
                 continue
             raise RequestError(
                 f"manifest must be made on the store of this dataset, but got one in which variable {name!r} is "
                 f"{_source_text(made)}, where the dataset has {_source_text(here)}; make it again on this dataset, or, "
                 "if the same data was moved, give dataclasses.replace(manifest, source={})"
+            )
+        if other:
+            name, text = next(iter(other.items()))
+            warnings.warn(
+                f"manifest was made on another version of {', '.join(map(repr, other))}: {name!r} was of snapshot "
+                f"{text}; the labels are the same, the values may not be. Make it again, or open that snapshot",
+                stacklevel=2,
             )
 
     # -- keeping -------------------------------------------------------------------------------------------------
@@ -258,6 +274,16 @@ class Manifest:
             raise RequestError(
                 f"manifest must have all of {list(cls.__slots__)}, but reading it failed with {error!r}; make it again"
             ) from error
+
+
+def _places(made: Mapping[str, Any]) -> list[Any]:
+    return [made.get(part) for part in ("arrays", "count", "digest")]
+
+
+def _snapshots(made: Mapping[str, Any]) -> list[str]:
+    """Exact versions of the stores, if they all have such."""
+    found = [None if "uncommitted" in v else v.get("snapshot") for v in made.get("versions", ())]
+    return [] if None in found else [str(snapshot) for snapshot in found]
 
 
 def _axis_text(made: Mapping[str, Any]) -> str:

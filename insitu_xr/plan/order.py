@@ -14,7 +14,7 @@ from insitu_xr.plan.reads import AccessGroup, distinct_per_batch
 from insitu_xr.plan.request import Request, VariableSpec
 
 #: a block holds at least this many batches, so that a batch draws from more than itself
-BATCHES_PER_BLOCK = 4
+BATCHES_PER_BLOCK = 2
 #: and at least this many runs, so that neighbouring chunks mix with distant ones
 RUNS_PER_BLOCK = 2
 #: a run is this many times as long as a window reaches, so that few windows leave their run
@@ -29,8 +29,10 @@ class Runs:
     order: IntArray
     #: first place of each run in ``order``, and the end
     bounds: IntArray
-    #: samples in a shuffle block
+    #: samples in a shuffle block, at least where blocks are made of whole runs
     block: int
+    #: whether a run may lie in two blocks, as where a person says how many samples are mixed
+    cut: bool = False
 
     @property
     def lengths(self) -> IntArray:
@@ -50,7 +52,9 @@ def runs_of(request: Request, groups: tuple[AccessGroup, ...]) -> Runs:
     runs = units[0] // max(1, RUN_PER_REACH * reach)
     order = samples if np.all(runs[1:] >= runs[:-1]) else np.argsort(runs, kind="stable")
     bounds = np.concatenate([[0], np.flatnonzero(np.diff(runs[order])) + 1, [n]])
-    return Runs(order, bounds, _block(request, groups, int(np.median(np.diff(bounds)))))
+    lengths = np.diff(bounds)
+    cut = request.shuffle_window is not None or request.shuffle_bytes is not None
+    return Runs(order, bounds, _block(request, groups, int(np.median(lengths))), cut)
 
 
 def _units(request: Request, groups: tuple[AccessGroup, ...], samples: IntArray) -> list[IntArray]:
@@ -101,9 +105,9 @@ def _block(request: Request, groups: tuple[AccessGroup, ...], typical: int) -> i
     if request.shuffle_bytes is not None:
         decoded = sum(g.n_units * g.slot_bytes for g in groups if g.first.sample_dims)
         return max(1, request.shuffle_bytes * len(request) // max(1, decoded))
-    # A whole number of batches, so that no batch draws from two blocks.
-    batches = -(-RUNS_PER_BLOCK * typical // request.batch_size)
-    return request.batch_size * max(BATCHES_PER_BLOCK, batches)
+    # A whole number of runs, so that no chunk lies in two blocks.
+    least = max(BATCHES_PER_BLOCK * request.batch_size, RUNS_PER_BLOCK * typical)
+    return -(-least // typical) * typical
 
 
 def epoch_order(request: Request, runs: Runs, epoch: int) -> IntArray:
@@ -138,7 +142,9 @@ def _whole_order(request: Request, runs: Runs, epoch: int) -> IntArray:
     sequence = runs.order[np.arange(n) + shift]
     if request.weights is not None:
         sequence = _weighted(sequence, request.weights, rng, in_order=True)
-    return _mixed(sequence, runs.block, max(1, request.shard.size(n)), rng)
+    # A run is in the block that its first sample is in.
+    starts = np.arange(n) if runs.cut else np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return _mixed(sequence, starts, runs.block, max(1, request.shard.size(n)), rng)
 
 
 def is_global(request: Request, runs: Runs) -> bool:
@@ -151,10 +157,13 @@ def is_redrawn(request: Request) -> bool:
     return bool(request.shuffle) or request.weights is not None or request.sampler is not None
 
 
-def _mixed(sequence: IntArray, block: int, part: int, rng: np.random.Generator) -> IntArray:
+def _mixed(
+    sequence: IntArray, starts: IntArray, block: int, part: int, rng: np.random.Generator
+) -> IntArray:
     """Permute the samples of every block; blocks begin anew with the part of every rank, so ranks share no block."""
     whole, inner = np.divmod(np.arange(len(sequence)), part)
-    number = whole * -(-part // block) + inner // block
+    within = np.maximum(starts - whole * part, 0) if len(starts) else starts
+    number = whole * (-(-part // block) + 1) + np.minimum(within, inner) // block
     # Stable, so that the order is the same on every machine even where two keys agree.
     mixed: IntArray = sequence[np.argsort(number + rng.random(len(sequence)), kind="stable")]
     return mixed
@@ -252,16 +261,25 @@ def _runs_of_a_batch(request: Request, runs: Runs) -> int | None:
     part, repeated = shard.size(n), shard.repeated(n)
     if repeated > part:
         return None
-    found = _runs_within(runs, min(part, _places_mixed(size, runs.block)))
+    found = _runs_within(runs, min(part, _places_mixed(size, runs, shard.world_size)))
     if repeated:
         # The samples that repeat lie at the start of the order, in blocks of their own.
         blocks = -(-repeated // runs.block)
-        found += _runs_within(runs, min(part, blocks * runs.block))
+        found += _runs_within(runs, min(part, (blocks + (not runs.cut)) * runs.block + _longest(runs)))
     return found
 
 
-def _places_mixed(batch_size: int, block: int) -> int:
+def _longest(runs: Runs) -> int:
+    """What the blocks of whole runs may be longer than meant."""
+    return 0 if runs.cut else int(runs.lengths.max(initial=0))
+
+
+def _places_mixed(batch_size: int, runs: Runs, ranks: int) -> int:
     """Places in the blocks that a batch draws from, at most; batches begin at multiples of their size."""
+    block = runs.block
+    uniform = len(set(runs.lengths.tolist())) == 1 and block % int(runs.lengths[0]) == 0 and ranks == 1
+    if not runs.cut and not uniform:
+        return batch_size + 2 * block + 2 * _longest(runs)
     if block % batch_size == 0:
         return block
     if batch_size % block == 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -13,13 +13,14 @@ from insitu_xr.geometry.grid import IntArray
 from insitu_xr.geometry.times import describe
 from insitu_xr.limits import Limits, format_bytes
 from insitu_xr.plan.arrays import batch_bytes
-from insitu_xr.plan.budget import Budget, divide
+from insitu_xr.plan.budget import Budget, divide, divide_spread
 from insitu_xr.plan.channels import Stack
 from insitu_xr.plan.manifest import Manifest
 from insitu_xr.plan.order import Runs, epoch_order, is_global, is_redrawn, largest_batch, runs_of
 from insitu_xr.plan.reads import AccessGroup, Uses, access_groups, batch_uses, join_epochs
 from insitu_xr.plan.request import Dropped, Request
 from insitu_xr.plan.schedule import count_reads
+from insitu_xr.plan.spread import Spread, can_spread
 
 _HOW = {"stored": "in place", "memory": "from memory", "foreign": "through xarray"}
 
@@ -40,8 +41,13 @@ class ReadPlan:
     request: Request
     groups: tuple[AccessGroup, ...]
     runs: Runs
+    #: where every chunk has a slot, which is kept from one epoch to the next
     budget: Budget
     stacks: Mapping[str, Stack] | None = None
+    #: batches that the engine makes at once, where they are small
+    stride: int = 1
+    #: where chunks of some groups, those without slots, go straight into the batches; None if that does not pay
+    spread: Budget | None = None
 
     @classmethod
     def of(
@@ -62,12 +68,24 @@ class ReadPlan:
         """
         groups = access_groups(request)
         runs = runs_of(request, groups)
-        needed = [largest_batch(request, runs, g) for g in groups]
-        size = batch_bytes(request, stacks, min(request.batch_size, len(request)))
-        plan = cls(request, groups, runs, divide(groups, needed, size, memory, limits), stacks)
+        stride, budget = _divided(request, runs, groups, stacks, memory, limits)
+        plan = cls(request, groups, runs, budget, stacks, stride)
+        plan = replace(plan, spread=plan._spread_budget(limits))
         if request.sampler is not None:
             plan.order(0)  # what a sampler of the caller returns is checked before any data is read
         return plan
+
+    def _spread_budget(self, limits: Limits) -> Budget | None:
+        """How memory is divided if groups that can go straight into the batches do so; None if that does not pay."""
+        free, window = [False] * len(self.groups), 0
+        for k, group in enumerate(self.groups):
+            if can_spread(self.request, group):
+                most = self.budget.ceiling // max(1, self.budget.batch_bytes)
+                walk = self.spread_of(group, 0, range(self.n_batches), most)
+                # Under a small ceiling, slots keep what a short window would read again.
+                if walk.reads <= self._reads_of(group, self.budget.slots[k]):
+                    free[k], window = True, max(window, walk.window)
+        return divide_spread(self.groups, free, window, self.budget, limits) if any(free) else None
 
     # -- epochs --------------------------------------------------------------------------------------------------
 
@@ -86,7 +104,7 @@ class ReadPlan:
     def uses(
         self, group: AccessGroup, epoch: int, batches: range | None = None, following: range | None = None
     ) -> Uses:
-        """Units per batch of an epoch, with next uses that reach into the following one.
+        """Units per step of the engine, with next uses that reach into the following epoch.
 
         Parameters
         ----------
@@ -95,16 +113,30 @@ class ReadPlan:
             first of them.
         """
         every = range(self.n_batches)
-        here = self._uses_alone(group, epoch, every if batches is None else batches)
+        here = self.uses_alone(group, epoch, every if batches is None else batches)
         then = every if following is None else following
         if not is_redrawn(self.request) and batches in (None, then):
             return join_epochs(here, here)
-        return join_epochs(here, self._uses_alone(group, epoch + 1, then))
+        return join_epochs(here, self.uses_alone(group, epoch + 1, then))
 
-    def _uses_alone(self, group: AccessGroup, epoch: int, batches: range) -> Uses:
+    def uses_alone(self, group: AccessGroup, epoch: int, batches: range) -> Uses:
+        """Units per batch of an epoch, as if there were no other."""
+        size, steps = self.step_size, -(-len(batches) // self.stride)
+        return batch_uses(group.units(self.request, self.samples(epoch, batches)), size, steps, group.n_units)
+
+    def spread_of(self, group: AccessGroup, epoch: int, batches: range, most: int) -> Spread:
+        """The visits of a group whose chunks go straight into the batches."""
+        return Spread(self.request, group, self.samples(epoch, batches), self.step_size, most)
+
+    @property
+    def step_size(self) -> int:
+        """Samples that the engine gathers at once: those of a few batches where batches are small."""
+        return self.request.batch_size * self.stride
+
+    def samples(self, epoch: int, batches: range) -> IntArray:
+        """Samples of some batches in the order in which they are drawn."""
         size = self.request.batch_size
-        samples = self.order(epoch)[batches.start * size : batches.stop * size]
-        return batch_uses(group.units(self.request, samples), size, len(batches), group.n_units)
+        return self.order(epoch)[batches.start * size : batches.stop * size]
 
     # -- figures -------------------------------------------------------------------------------------------------
 
@@ -126,7 +158,12 @@ class ReadPlan:
     @cached_property
     def reads_by_group(self) -> tuple[int, ...]:
         """Chunks that the first epoch fetches, per access group."""
-        return tuple(self._reads_of(g, n) for g, n in zip(self.groups, self.budget.slots, strict=True))
+        budget = self.spread or self.budget
+        every = range(self.n_batches)
+        return tuple(
+            self._reads_of(g, n) if n else self.spread_of(g, 0, every, budget.depth).reads
+            for g, n in zip(self.groups, budget.slots, strict=True)
+        )
 
     def _reads_of(self, group: AccessGroup, n_slots: int) -> int:
         if n_slots >= group.n_units and self._touches_all:
@@ -182,7 +219,7 @@ class ReadPlan:
     @property
     def peak_bytes(self) -> int:
         """The most memory that the engine holds at once."""
-        return self.budget.peak_bytes
+        return max(b.peak_bytes for b in (self.budget, self.spread) if b is not None)
 
     @property
     def minimum_memory(self) -> int:
@@ -269,3 +306,37 @@ class ReadPlan:
             "<div class='insitu-plan'><b>insitu_xr.ReadPlan</b>"
             f"<table>{facts}</table><table><thead><tr>{cells}</tr></thead><tbody>{rows}</tbody></table></div>"
         )
+
+
+#: small batches are made together, up to about this size
+STEP_BYTES = 4 << 20
+#: and as many as this
+STEP_BATCHES = 16
+
+
+def _divided(
+    request: Request,
+    runs: Runs,
+    groups: tuple[AccessGroup, ...],
+    stacks: Mapping[str, Stack] | None,
+    memory: int | None,
+    limits: Limits,
+) -> tuple[int, Budget]:
+    """Batches that are made at once, and the ceiling divided."""
+
+    def needed(batches: int) -> tuple[list[int], int]:
+        together = replace(request, batch_size=request.batch_size * batches)
+        size = batch_bytes(request, stacks, min(together.batch_size, len(request)))
+        return [largest_batch(together, runs, g) for g in groups], size
+
+    units, size = needed(1)
+    single = divide(groups, units, size, memory, limits)
+    stride = min(STEP_BATCHES, request.n_batches, STEP_BYTES // max(1, size))
+    if stride > 1:
+        more, size = needed(stride)
+        # The first batch must not wait for the chunks of others, nor a small ceiling be spent on them.
+        if all(2 * m <= 3 * n for m, n in zip(more, units, strict=True)):
+            budget = divide(groups, more, size, None, replace(limits, memory=single.ceiling))
+            if 4 * budget.minimum <= single.ceiling:
+                return stride, replace(budget, minimum=single.minimum)
+    return 1, single

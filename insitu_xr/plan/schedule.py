@@ -126,6 +126,17 @@ def count_reads(group: AccessGroup, uses: Uses, n_slots: int) -> int:
     return int(group.cells_per_unit[touched].sum())
 
 
+#: where nothing is kept for the next epoch, units are read ahead up to about this size, and at least one
+AHEAD_BYTES = 8 << 20
+AHEAD_UNITS = 4
+
+
+def lean_slots(group: AccessGroup, uses: Uses, n_slots: int) -> int:
+    """As many of the slots as one epoch has a use for: to read no unit again, and some to read ahead."""
+    ahead = min(AHEAD_UNITS, AHEAD_BYTES // max(1, group.slot_bytes))
+    return min(n_slots, most_wanted(uses) + max(1, ahead))
+
+
 def most_wanted(uses: Uses) -> int:
     """The largest number of units that lie between their first and last use (inclusive) at one batch.
 

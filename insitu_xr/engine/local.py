@@ -1,0 +1,63 @@
+"""Files of a local store, read into memory that each thread uses again and again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+
+from insitu_xr.engine.blocks import RAW
+
+Bytes = npt.NDArray[np.uint8]
+
+#: what zarr's own local store takes for an absent object
+_ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+
+
+class LocalFiles:
+    """The files below a folder, by key.
+
+    Memory that a read gives belongs to the thread and is valid until its next read.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def whole(self, key: str) -> Bytes | None:
+        """The content of a file; None where there is none."""
+        with self._open(key) as file:
+            return None if file is None else self._read(file, 0, os.fstat(file).st_size)
+
+    def ranges(self, key: str, spans: Sequence[tuple[int, int] | None]) -> Iterator[Bytes | None]:
+        """Some stretches of a file one after another, first and last byte (exclusive); None for None.
+
+        A stretch that reaches past the end of the file comes out shorter.
+        """
+        with self._open(key) as file:
+            for span in spans:
+                yield None if file is None or span is None else self._read(file, span[0], span[1] - span[0])
+
+    @contextmanager
+    def _open(self, key: str) -> Iterator[int | None]:
+        try:
+            file = os.open(f"{self._root}/{key}", os.O_RDONLY)
+        except _ABSENT:
+            yield None
+            return
+        try:
+            yield file
+        finally:
+            os.close(file)
+
+    def _read(self, file: int, start: int, size: int) -> Bytes | None:
+        into = RAW.take(size)
+        done = 0
+        try:
+            while done < size and (count := os.preadv(file, [into[done:size]], start + done)):
+                done += count
+        except IsADirectoryError:
+            return None
+        return into[:done]
