@@ -21,6 +21,8 @@ from insitu_xr.resolving import Asked, Drawing, SplitAsked
 from insitu_xr.resolving.catalog import Catalog
 from insitu_xr.resolving.catalog import join as check_joined
 from insitu_xr.resolving.regions import region
+from insitu_xr.sources import Source
+from insitu_xr.tracing.identity import source_of_all
 
 
 def _arguments_of[**P, R](
@@ -72,6 +74,9 @@ def _build(
     progress: bool = False,
     computed: Literal["raise", "load"] = "raise",
     absent: Literal["keep", "drop"] = "keep",
+    max_inflight: int | None = None,
+    hedge: bool = False,
+    keep: bool | None = None,
 ) -> Built:
     source, only = self._source()
     if only is not None and variables is None and inputs is None and targets is None:
@@ -80,7 +85,8 @@ def _build(
     drawing = Drawing(shuffle_window, weights, sampler, rank, world_size, partial)
     asked = replace(asked, manifest=manifest, split=split, drawing=drawing)
     asked = replace(asked, anchors=anchors, every=every, at=at, exclude=exclude, time_tolerance=time_tolerance)
-    return build(source, asked, memory=memory, dtype=dtype, progress=progress, computed=computed, absent=absent)
+    options: dict[str, Any] = {"dtype": dtype, "progress": progress, "computed": computed, "absent": absent}
+    return build(source, asked, memory=memory, **options, max_inflight=max_inflight, hedge=hedge, keep=keep)
 
 
 class _Reading:
@@ -130,7 +136,7 @@ class _Reading:
             "global" permutes all samples, which may read chunks several times. The same for the same seed and epoch.
         shuffle_window : int or str, optional
             Samples that a block mixes, or the decoded bytes of its chunks, such as ``"512MiB"``; by default at least
-            four batches and two runs.
+            two batches and two runs.
         weights : array or DataArray, optional
             One number per label of the sample dimension: how often it is drawn, relative to others. An epoch then
             draws as many samples as there are anchors, with replacement. A DataArray is aligned by label.
@@ -159,6 +165,16 @@ class _Reading:
         absent : {"keep", "drop"}
             What to do with anchors of which a stretch of data was never written: read the fill value as xarray does,
             or drop them, counted for each variable. To know, the keys of the store are listed once.
+        max_inflight : int, optional
+            Reads under way at once in a remote store. By default it is found while reading: more for as long as that
+            brings more, fewer when the store refuses some (429, 503).
+        hedge : bool
+            Ask a remote store a second time for what takes longer than nearly all reads, and take what comes first; at
+            most one read in twenty.
+        keep : bool, optional
+            Keep decoded chunks for the next epoch as far as ``memory`` allows. True keeps from the first epoch on, and
+            False never. By default what comes from a remote store is kept from the first epoch on, and what can be read
+            without waiting from the second, since only then is it certain that there are several.
 
         Returns
         -------
@@ -198,6 +214,23 @@ class _Reading:
             If an argument breaks a rule.
         """
         return built.plan
+
+    @property
+    def source(self) -> Source:
+        """Where the data is stored, and which version of it this is.
+
+        A mapping of facts without credentials: ``kind``, ``url``, for Icechunk ``snapshot`` and ``branch`` or ``tag``,
+        else evidence of the version such as ``etag``, ``last_modified`` or ``mtime`` of the root metadata. A dataset of
+        several stores has them in ``source["sources"]``. Remote stores that insitu_xr did not open are asked once.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, insitu_xr
+        >>> xr.Dataset({"t2m": ("time", np.zeros(3))}).insitu.source.kind
+        'memory'
+        """
+        catalog = Catalog.of(self._source()[0])
+        return source_of_all(catalog[name] for name in catalog.names)
 
     def split(
         self,

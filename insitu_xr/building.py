@@ -18,7 +18,7 @@ from insitu_xr.engine.fetch import BlockSource, ZarrSource
 from insitu_xr.errors import DtypeError, InsituError, RequestError
 from insitu_xr.geometry.axes import StoredAxes
 from insitu_xr.geometry.grid import AxisGrid
-from insitu_xr.limits import Limits, parse_bytes
+from insitu_xr.limits import Limits, parse_bytes, remote_limits
 from insitu_xr.loader import Loader, Materials
 from insitu_xr.plan.channels import Stack, stacks_of
 from insitu_xr.plan.manifest import Manifest
@@ -40,7 +40,7 @@ from insitu_xr.resolving.catalog import Catalog
 from insitu_xr.resolving.roles import lead_times, roles_of
 from insitu_xr.tracing import TracedVariable, trace
 from insitu_xr.tracing.foreign import hinted_chunks, reader
-from insitu_xr.tracing.identity import identity
+from insitu_xr.tracing.identity import PLAIN, identity
 from insitu_xr.verifying import verify
 
 #: a block that is read through xarray holds about this much where nothing hints at chunks
@@ -57,6 +57,7 @@ class Built:
     context: BatchContext
     limits: Limits
     progress: bool
+    keep: bool | None = None
 
 
 def build(
@@ -68,6 +69,9 @@ def build(
     progress: bool = False,
     computed: Literal["raise", "load"] = "raise",
     absent: Literal["keep", "drop"] = "keep",
+    max_inflight: int | None = None,
+    hedge: bool = False,
+    keep: bool | None = None,
 ) -> Built:
     """Check a request, trace its variables and plan it; reads no data of stored variables."""
     if asked.layout not in ("dict", "stacked"):
@@ -76,7 +80,12 @@ def build(
         raise RequestError(f"computed must be 'raise' or 'load', but got {computed!r}; give one of them")
     if absent not in ("keep", "drop"):
         raise RequestError(f"absent must be 'keep' or 'drop', but got {absent!r}; give one of them")
+    if not isinstance(progress, bool | np.bool_):
+        raise RequestError(f"progress must be True or False, but got {progress!r}; give one of them")
+    if keep is not None and not isinstance(keep, bool | np.bool_):
+        raise RequestError(f"keep must be True, False or None, but got {keep!r}; give one of them")
     ceiling = None if memory is None else parse_bytes(memory)
+    limits = remote_limits(Limits(), max_inflight, hedge)
     # Copies of its own, so that nothing the caller does to the datasets later changes the batches.
     catalog = Catalog.of(source).copy()
     groups = groups_of(catalog, asked)
@@ -86,7 +95,6 @@ def build(
     _check_statics(catalog, statics, sample_dims, names)
     check_not_empty(catalog, names)
     request = request_of(catalog, asked, groups, sample_dims, statics)
-    limits = Limits()
     built = [_variable(catalog[name], sample_dims, computed, dtype, limits) for name in names]
     request = replace(
         request,
@@ -110,7 +118,8 @@ def build(
         value_dtypes={spec.name: traced.dtype for spec, _, traced, _ in built},
         memory={spec.name: traced.values for spec, _, traced, _ in built if traced.values is not None},
     )
-    return Built(catalog, plan, materials, context_of(request, catalog, stacks), limits, progress)
+    context = context_of(request, catalog, stacks)
+    return Built(catalog, plan, materials, context, limits, progress, None if keep is None else bool(keep))
 
 
 def context_of(request: Request, catalog: Catalog, stacks: Mapping[str, Stack] | None) -> BatchContext:
@@ -144,10 +153,10 @@ def make_splits(source: xr.Dataset | Catalog, asked: Asked, wanted: SplitAsked) 
 
 def _identity(array: xr.DataArray) -> dict[str, Any] | None:
     # Tracing would load dates and the like to memory, and what cannot be traced has no place that could be named.
-    if array.dtype.kind not in "biufcSU":
+    if array.dtype.kind not in PLAIN:
         return None
     try:
-        return identity(trace(array))
+        return identity(trace(array), ask=True)
     except InsituError:
         return None
 
@@ -155,7 +164,8 @@ def _identity(array: xr.DataArray) -> dict[str, Any] | None:
 def make_loader(built: Built) -> Loader:
     """A loader, after one small block of every variable was read both ways and compared."""
     verify(built.catalog, built.plan, built.materials)
-    return Loader(built.plan, built.materials, built.context, built.limits, progress=built.progress)
+    options: dict[str, Any] = {"progress": built.progress, "keep": built.keep}
+    return Loader(built.plan, built.materials, built.context, built.limits, **options)
 
 
 def _tracer(

@@ -39,6 +39,26 @@ class CeilingError(InsituError, ValueError):
     """The memory ceiling is below what one batch needs."""
 
 
+class OpenError(InsituError, OSError):
+    """A dataset that could not be opened."""
+
+
+class NotFoundError(OpenError, FileNotFoundError):
+    """Nothing is stored at the place."""
+
+
+class ForbiddenError(OpenError, PermissionError):
+    """The store refuses the credentials, or has none to check; also when they have expired."""
+
+
+class NotZarrError(OpenError, ValueError):
+    """Something is stored at the place, but nothing that can be opened."""
+
+
+class MissingExtraError(InsituError, ImportError):
+    """A package that an optional part needs is not installed; the message says what to install."""
+
+
 class ReadError(InsituError, OSError):
     """A stored chunk could not be read or decoded.
 

@@ -53,6 +53,10 @@ CASES: dict[str, tuple[Change, dict[str, Any], type[InsituError], list[str]]] = 
     "unknown variable": (same, {"variables": ["t2m", "tsm"]}, UnknownNameError, ["'tsm'", "t2m"]),
     "no variable": (same, {"variables": []}, RequestError, ["variables", r"\[\]"]),
     "nothing asked for": (same, {}, RequestError, ["variables", "inputs"]),
+    "no reads at once": (same, {"variables": ["t2m"], "max_inflight": 0}, RequestError, ["max_inflight", "got 0"]),
+    "reads in parts": (same, {"variables": ["t2m"], "max_inflight": 1.5}, RequestError, ["max_inflight", "got 1.5"]),
+    "reads by truth": (same, {"variables": ["t2m"], "max_inflight": True}, RequestError, ["max_inflight", "got True"]),
+    "hedge by number": (same, {"variables": ["t2m"], "hedge": 0.05}, RequestError, ["hedge", "got 0.05", "True"]),
     "variables and inputs": (
         same,
         {"variables": ["t2m"], "inputs": {"variables": ["t2m"]}},
@@ -153,6 +157,18 @@ CASES: dict[str, tuple[Change, dict[str, Any], type[InsituError], list[str]]] = 
         RequestError,
         ["memory must be", "'plenty'"],
     ),
+    "progress that is no flag": (
+        same,
+        {"variables": ["t2m"], "progress": "x"},
+        RequestError,
+        ["progress must be", "'x'"],
+    ),
+    "shuffle window without a unit": (
+        same,
+        {"variables": ["t2m"], "shuffle": True, "shuffle_window": "1"},
+        RequestError,
+        ["shuffle_window must have a unit", "got '1'", "'1MiB'"],
+    ),
     "unknown layout": (
         same,
         {"variables": ["t2m"], "layout": "cube"},
@@ -237,3 +253,39 @@ def test_computed_dask_variables_are_refused_or_loaded(change: Change, function:
     assert store.data_gets == []
     with computed.insitu.loader(variables=["t2m"], batch_size=24, computed="load") as loader:
         np.testing.assert_array_equal(next(iter(loader))["t2m"], computed.t2m.values, strict=True)
+
+
+SPLITS: dict[str, tuple[dict[str, Any], str]] = {
+    "a number for fractions": ({"fractions": 5}, r"fractions must be several numbers.*got 5"),
+    "a text for fractions": ({"fractions": "abc"}, r"fractions must be several numbers.*got 'abc'"),
+    "a text for a fraction": (
+        {"fractions": {"train": "half"}},
+        r"fraction of 'train' must be a number, but got 'half'",
+    ),
+    "nothing for a fraction": ({"fractions": (0.5, None)}, r"fraction of 'val' must be a number, but got None"),
+    "a text for the seed": ({"fractions": (0.5, 0.5), "seed": "x"}, r"seed must be a whole number.*got 'x'"),
+    "a text for the seed of labels": ({"train": slice(None, "2000-02-28"), "seed": "x"}, r"seed must be.*got 'x'"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(SPLITS))
+def test_splits_are_refused(case: str) -> None:
+    arguments, pattern = SPLITS[case]
+    with pytest.raises(RequestError, match=pattern):
+        stored().open().insitu.split(**arguments)
+
+
+REGIONS: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "texts": (slice("a", "b"), {}, r"region along 'lon' must be between numbers, but got 'a'.*run from 0 to 10"),
+    "texts on the circle": (slice("a", "b"), {"wrap": True}, r"must be between numbers, but got 'a'"),
+    "a list": (slice(0, [1]), {}, r"must be between numbers, but got \[1\]"),
+    "not a number": (slice(0, float("nan")), {}, r"must be between numbers, but got nan"),
+    "a flag": (slice(True, 5), {}, r"must be between numbers, but got True"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(REGIONS))
+def test_regions_are_refused(case: str) -> None:
+    bounds, options, pattern = REGIONS[case]
+    with pytest.raises(RequestError, match=pattern):
+        stored().open().insitu.region(lon=bounds, **options)

@@ -76,6 +76,11 @@ def _window(request: Request, drawing: Drawing) -> tuple[int | None, int | None]
             "leave one out"
         )
     if isinstance(window, str):
+        if window.strip().isdecimal():
+            raise RequestError(
+                f"shuffle_window must have a unit where it is a text, but got {window!r}; give the number for samples, "
+                f"or '{window.strip()}MiB' or so for bytes"
+            )
         return None, parse_bytes(window, "shuffle_window")
     if isinstance(window, bool) or not isinstance(window, int | np.integer) or window < 1:
         raise RequestError(

@@ -68,6 +68,13 @@ def _positions(ds: xr.Dataset, dim: Any, chosen: Any, east: bool) -> IntArray:
         raise RequestError(f"region must be given along numbers, but {dim!r} has none; select along it with ds.sel")
     if not isinstance(chosen, slice) or chosen.start is None or chosen.stop is None or chosen.step is not None:
         raise RequestError(f"region along {dim!r} must be slice(first, last), but got {chosen!r}; write it so")
+    for bound in (chosen.start, chosen.stop):
+        number = isinstance(bound, int | float | np.integer | np.floating) and not isinstance(bound, bool)
+        if not number or not np.isfinite(bound):
+            raise RequestError(
+                f"region along {dim!r} must be between numbers, but got {bound!r} in {chosen!r}; labels run from "
+                f"{labels[0]:g} to {labels[-1]:g}"
+            )
     found = _eastward(labels, chosen) if east else _between(labels, chosen)
     if not len(found):
         raise RequestError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -103,6 +103,8 @@ def split_axis(axis: LabelAxis, asked: SplitAsked, windows: Windows | None = Non
     RequestError, UnknownNameError
         If an argument breaks a rule, two splits share a label, or one would be empty.
     """
+    if isinstance(asked.seed, bool) or not isinstance(asked.seed, int | np.integer) or asked.seed < 0:
+        raise RequestError(f"seed must be a whole number of at least 0, but got {asked.seed!r}; give one")
     labels = Labels(axis)
     named = {name: selection for name, selection in asked.named.items() if selection is not None}
     fractions = _fractions(asked.fractions, named)
@@ -124,10 +126,15 @@ def split_axis(axis: LabelAxis, asked: SplitAsked, windows: Windows | None = Non
     return found
 
 
-def _fractions(given: Fractions | None, named: Mapping[str, Any]) -> dict[str, float]:
+def _fractions(given: Any, named: Mapping[str, Any]) -> dict[str, float]:
     if given is None:
         return {}
     if not isinstance(given, Mapping):
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise RequestError(
+                f"fractions must be several numbers, or a mapping of names to numbers, but got {given!r}; write for "
+                "example (0.8, 0.1, 0.1)"
+            )
         given = tuple(given)
         if len(given) > len(USUAL_NAMES):
             raise RequestError(
@@ -135,7 +142,7 @@ def _fractions(given: Fractions | None, named: Mapping[str, Any]) -> dict[str, f
                 "splits, as in fractions={'tune': 0.1, ...}"
             )
         given = dict(zip(USUAL_NAMES, given, strict=False))
-    found = {str(name): float(value) for name, value in given.items()}
+    found = {str(name): _number(value, str(name)) for name, value in given.items()}
     twice = [name for name in found if name in named]
     if twice:
         raise RequestError(f"split {twice[0]!r} must be given once, but got labels and a fraction; drop one")
@@ -145,6 +152,12 @@ def _fractions(given: Fractions | None, named: Mapping[str, Any]) -> dict[str, f
             "shares of the labels that no other split names"
         )
     return found
+
+
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise RequestError(f"fraction of {name!r} must be a number, but got {value!r}; give a share such as 0.1")
+    return float(value)
 
 
 def _pieces(
@@ -166,8 +179,6 @@ def _pieces(
         return np.arange(len(free) + 1, dtype=np.int64), None
     if asked.by != "block":
         raise RequestError(f"by must be 'time' or 'block', but got {asked.by!r}; give one of them")
-    if isinstance(asked.seed, bool) or not isinstance(asked.seed, int | np.integer) or asked.seed < 0:
-        raise RequestError(f"seed must be a whole number of at least 0, but got {asked.seed!r}; give one")
     seed = int(asked.seed)
     if asked.block is None:
         step = abs(modal_step(axis.ticks)) or 1

@@ -64,7 +64,8 @@ def refuse_netcdf(name: str, leaf: Any) -> None:
     kind = type(leaf)
     if (kind.__module__, kind.__qualname__) in NETCDF_WRAPPERS:
         raise UnsupportedSourceError(
-            f"variable {name!r} must be stored in Zarr, but got a netCDF file ({kind.__qualname__}); convert it "
-            "once with ds.to_zarr(path) and open it with insitu_xr.open_dataset(path), "
+            f"variable {name!r} must be opened so that its chunks can be read, but got a netCDF file opened by xarray "
+            f"({kind.__qualname__}); open the same files with insitu_xr.open_dataset(path), which reads them in place, "
+            "or convert them once with ds.to_zarr(path), "
             f"or call ds[{name!r}].load() first"
         )

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import os
-import re
-import uuid
 from typing import TYPE_CHECKING, Any
 
-from zarr.storage import FsspecStore, LocalStore, WrapperStore
+from insitu_xr.errors import InsituError
+from insitu_xr.sources import Source, source_of, unwrapped
+from insitu_xr.tracing import trace
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import xarray as xr
     import zarr
 
     from insitu_xr.tracing.traced import TracedVariable
 
-#: memory is found again within the process alone
-_PROCESS = uuid.uuid4().hex[:12]
 #: more stored arrays than this are named by their ends and a digest, so that an identity stays small
 _LISTED = 4
-
-_USER = re.compile(r"(?<=//)[^/@\s]*@")
-_QUERY = re.compile(r"\?[^\s\"')>]*")
-_ADDRESS = re.compile(r" (object )?at 0x[0-9a-fA-F]+")
+#: kinds of dtype whose elements are decoded one by one
+PLAIN = "biufcSU"
 
 
-def identity(traced: TracedVariable) -> dict[str, Any]:
+def identity(traced: TracedVariable, *, ask: bool = False) -> dict[str, Any]:
     """Name the stored arrays of a variable; only the kind is known of what is not read in place.
+
+    Parameters
+    ----------
+    ask : bool
+        Send a request for evidence of the version to each remote store of which none is known.
 
     Examples
     --------
@@ -37,7 +41,14 @@ def identity(traced: TracedVariable) -> dict[str, Any]:
     """
     if traced.kind != "stored":
         return {"kind": traced.kind}
-    return {"kind": "stored", **_named([location(segment.array) for segment in traced.segments])}
+    arrays = [segment.array for segment in traced.segments]
+    listed = arrays if len(arrays) <= _LISTED else [arrays[0], arrays[-1]]
+    versions = [source.version for source in sources_of(listed, ask=ask)]
+    return {
+        "kind": "stored",
+        **_named([location(array) for array in arrays]),
+        **({"versions": versions} if any(versions) else {}),
+    }
 
 
 def _named(places: list[str]) -> dict[str, Any]:
@@ -58,38 +69,35 @@ def location(array: zarr.Array[Any]) -> str:
     >>> location(array) == location(zarr.open_array(store, path="t")), location(array).endswith("/t")
     (True, True)
     """
-    return f"{_place(array.store).rstrip('/')}/{array.path}"
+    return f"{source_of(array.store).url.rstrip('/')}/{array.path}"
 
 
-def _place(store: Any) -> str:
-    while isinstance(store, WrapperStore):
-        store = store._store
-    if isinstance(store, LocalStore):
-        return f"file://{os.path.abspath(store.root)}"
-    if isinstance(store, FsspecStore):
-        return _fsspec_place(store)
-    text = str(store)
-    if "memory" in text.lower():
-        return f"{text} of process {_PROCESS}"
-    return without_secrets(_ADDRESS.sub("", text))
+def sources_of(arrays: Iterable[zarr.Array[Any]], *, ask: bool = False) -> list[Source]:
+    """Name the stores of arrays, each once, in order."""
+    stores = {id(unwrapped(array.store)): array.store for array in arrays}
+    found = [source_of(store, ask=ask) for store in stores.values()]
+    return list({(source.url, str(source.version)): source for source in found}.values())
 
 
-def _fsspec_place(store: Any) -> str:
-    protocol = store.fs.protocol if isinstance(store.fs.protocol, str) else store.fs.protocol[0]
-    path = str(store.path)
-    if protocol == "memory":
-        return f"memory://{path} of process {_PROCESS}"
-    if protocol in ("file", "local"):
-        return f"file://{os.path.abspath(path)}"
-    return without_secrets(path if "://" in path else f"{protocol}://{path}")
-
-
-def without_secrets(url: str) -> str:
-    """Leave out the user and the query of a URL, where credentials and signatures are.
+def source_of_all(variables: Iterable[xr.DataArray]) -> Source:
+    """Name what variables are stored in; sends a request to each remote store of which no version is known.
 
     Examples
     --------
-    >>> without_secrets("https://me:password@host/era5.zarr?signature=abc")
-    'https://host/era5.zarr'
+    >>> import numpy as np, xarray as xr
+    >>> source_of_all([xr.DataArray(np.zeros(3), dims="x", name="t")])
+    <insitu_xr.Source>
+      kind  memory
     """
-    return _QUERY.sub("", _USER.sub("", url))
+    arrays, kinds = [], set[str]()
+    for variable in variables:
+        # Tracing would load dates and the like to memory.
+        if variable.dtype.kind in PLAIN:
+            with contextlib.suppress(InsituError):  # what was computed is stored nowhere
+                traced = trace(variable)
+                arrays += [segment.array for segment in traced.segments]
+                kinds.add(traced.kind)
+    found = sources_of(arrays, ask=True)
+    if len(found) > 1:
+        return Source(kind="several", url=f"{found[0].url} and {len(found) - 1} more", sources=found)
+    return found[0] if found else Source(kind="foreign" if "foreign" in kinds else "memory")

@@ -17,7 +17,7 @@ from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore
 
 from insitu_xr.testing import CountingStore
 from insitu_xr.tracing import trace
-from insitu_xr.tracing.identity import identity, location, without_secrets
+from insitu_xr.tracing.identity import identity, location
 
 if TYPE_CHECKING:
     from zarr.abc.store import Store
@@ -70,19 +70,6 @@ def test_credentials_of_a_bucket_are_left_out() -> None:
     assert "era5.zarr" in place
     assert "KEY" not in place
     assert "SECRET" not in place
-
-
-@pytest.mark.parametrize(
-    ("url", "expected"),
-    [
-        ("https://me:pass@host/a.zarr", "https://host/a.zarr"),
-        ("https://account.blob/a.zarr?sv=1&sig=SECRET", "https://account.blob/a.zarr"),
-        ('object_store://HTTPStore("https://u:p@h/x?sig=abc")/t2m', 'object_store://HTTPStore("https://h/x")/t2m'),
-        ("s3://bucket/a@b.zarr", "s3://bucket/a@b.zarr"),
-    ],
-)
-def test_users_and_queries_are_left_out(url: str, expected: str) -> None:
-    assert without_secrets(url) == expected
 
 
 def test_many_stores_have_a_short_name(tmp_path: Path) -> None:
