@@ -131,14 +131,6 @@ class Batch:
 
     Arrays belong to the consumer: the loader never writes to them again.
 
-    Attributes
-    ----------
-    positions : array of int64
-        Position of each sample's anchor along the sample dimension, shape (batch,); with several sample dimensions
-        (batch, dimensions).
-    padded : array of bool
-        Samples that repeat some from the start of the epoch, so that all ranks have equally many, shape (batch,).
-
     Examples
     --------
     >>> import xarray as xr, insitu_xr
@@ -157,11 +149,23 @@ class Batch:
         positions: IntArray | None = None,
     ) -> None:
         self.context, self._samples, self._arrays = context, samples, arrays
-        self.padded = np.zeros(len(samples), bool) if padded is None else padded
-        anchors = context.request.anchors[samples]
-        #: positions along the axes of the context, which hold a part of the dataset's where the batch was sent
-        self.places: IntArray = anchors[:, 0] if anchors.shape[1] == 1 else anchors
-        self.positions: IntArray = self.places if positions is None else positions
+        self._padded, self._positions = padded, positions
+
+    @cached_property
+    def padded(self) -> npt.NDArray[np.bool_]:
+        """Samples that repeat some from the start of the epoch, so that all ranks have equally many, shape (batch,)."""
+        return np.zeros(len(self._samples), bool) if self._padded is None else self._padded
+
+    @cached_property
+    def places(self) -> IntArray:
+        """Positions along the axes of the context, which hold a part of the dataset's where the batch was sent."""
+        anchors: IntArray = self.context.request.anchors[self._samples]
+        return anchors[:, 0] if anchors.shape[1] == 1 else anchors
+
+    @cached_property
+    def positions(self) -> IntArray:
+        """Position of each sample's anchor along the sample dimension, shape (batch,), or (batch, dimensions)."""
+        return self.places if self._positions is None else self._positions
 
     def __reduce__(self) -> tuple[Any, ...]:
         arguments = (np.arange(len(self)), self._arrays, self.padded, self.positions)

@@ -277,7 +277,7 @@ class Loader:
     def _deliver(self, epoch: int, batches: range, ready: Ready) -> Iterator[Batch]:
         """The consumer's batches of one step of the engine."""
         request, size = self.plan.request, self.plan.request.batch_size
-        first = batches[ready.number * self.plan.stride]
+        first, own = batches[ready.number * self.plan.stride], request.shard.own(len(request))
         several = len(ready.samples) > size
         for k in range(0, len(ready.samples), size):
             batch, here = first + k // size, slice(k, k + size)
@@ -285,8 +285,9 @@ class Loader:
             samples = ready.samples[here]
             self._consumed = (epoch, batch + 1 - self._batches.start)
             self._meter.add(batches=1, samples=len(samples))
-            places = batch * size + np.arange(len(samples))
-            yield Batch(self._context, samples, arrays, places >= request.shard.own(len(request)))
+            end = batch * size + len(samples)
+            padded = np.arange(end - len(samples), end) >= own if end > own else None
+            yield Batch(self._context, samples, arrays, padded)
 
     def _build(self, budget: Budget) -> Machine:
         stores = [SlotStore(g, n) for g, n in zip(self.plan.groups, budget.slots, strict=True) if n]

@@ -165,7 +165,7 @@ class StoredArray:
 
     def key(self, chunk: tuple[int, ...]) -> str:
         """Key of the stored object that holds a chunk."""
-        return self._prefix + self.array.metadata.encode_chunk_key(self.objects_of([chunk])[0])
+        return self._prefix + self.array.metadata.encode_chunk_key(self.objects_of([chunk])[0] if self.sharded else chunk)
 
     def _chunks_per_shard(self, shard: tuple[int, ...]) -> tuple[int, ...]:
         assert self._sharding is not None
@@ -235,7 +235,7 @@ class StoredArray:
         if self._into is None:
             return False
         content = raw if isinstance(raw, np.ndarray) else np.asarray(raw.as_numpy_array()).view(np.uint8)
-        return self._into(content, out.reshape(-1).view(np.uint8))
+        return self._into(content, out)
 
     @property
     def decodes_into(self) -> bool:

@@ -16,7 +16,7 @@ from insitu_xr.engine.fetch import Chunk, Source
 from insitu_xr.engine.placing import Sink
 from insitu_xr.errors import ReadError, VerificationError
 from insitu_xr.geometry.axes import Cell
-from insitu_xr.geometry.grid import IntArray
+from insitu_xr.geometry.grid import AxisGrid, IntArray
 from insitu_xr.plan.reads import Layout
 
 ValueFunction = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
@@ -109,6 +109,14 @@ class VariableReader:
         self._orders = [self._permutation(k) for k in range(len(parts))]
         self._axes = [self._sample_axes(k) for k in range(len(parts))]
         self._cells = [self._part_cells(k) for k in range(len(parts))]
+        #: per sample dimension: first needed position of every unit in its chunk, and the number of them
+        self._firsts = [u.inside[u.bounds[:-1]] for u in layout.units]
+        self._counts = [np.diff(u.bounds) for u in layout.units]
+        #: whether the needed positions of every unit follow one another
+        self._dense = [
+            u.inside[u.bounds[1:] - 1] - first + 1 == count
+            for u, first, count in zip(layout.units, self._firsts, self._counts, strict=True)
+        ]
 
     def _permutation(self, part: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Order that brings the kept stored axes to (sample dims, field dims), and the new axes to insert."""
@@ -142,12 +150,16 @@ class VariableReader:
         """Where a unit lies."""
         along, part = self.layout.axis_units_of(number), self.layout.segment_of(number)
         units, grids = self.layout.units, self.layout.spec.segments[part].grids
-        rows = tuple(u.source(k) for u, k in zip(units, along, strict=True))
+        counts = tuple(int(c[k]) for c, k in zip(self._counts, along, strict=True))
+        rows: list[slice | IntArray] = []
+        for unit, first, count, dense, k in zip(units, self._firsts, counts, self._dense, along, strict=True):
+            start = int(first[k])
+            rows.append(slice(start, start + count) if dense[k] else unit.source(k))
         whole = all(
-            isinstance(rows[k], slice) and _is_whole(rows[k], grids[axis].length(int(units[k].chunk[along[k]])))
+            counts[k] == grids[axis].length(int(units[k].chunk[along[k]])) and isinstance(rows[k], slice)
             for axis, k in self._axes[part]
         )
-        return Unit(number, part, along, tuple(u.rows(k) for u, k in zip(units, along, strict=True)), rows, whole)
+        return Unit(number, part, along, counts, tuple(rows), whole)
 
     def jobs(self, number: int) -> list[Job]:
         """The jobs that bring a unit into memory."""
@@ -189,11 +201,16 @@ class VariableReader:
             Decoded bytes; 0 where the store has no such chunk.
         """
         unit, cell, chunk = job.unit, job.cells[number], job.chunks[number]
-        if unit.whole and cell.whole and raw is not None:
+        if raw is not None and unit.whole and cell.whole:
             into = sink.direct(cell.cell.target)
             if into is not None and job.source.decode_into(raw, chunk, into):
                 return into.nbytes
-        decoded = self._decoded(unit.part, raw, chunk)
+            decoded = self._decoded(unit.part, raw, chunk)
+            if decoded.dtype == self.value_dtype:
+                sink.put(cell.cell.target, decoded)
+                return decoded.nbytes
+        else:
+            decoded = self._decoded(unit.part, raw, chunk)
         selection = list(cell.cell.source)
         for axis, k in self._axes[unit.part]:
             selection[axis] = unit.rows[k]
@@ -206,7 +223,7 @@ class VariableReader:
         """A chunk in scratch memory of this thread where its codecs can, else in memory of its own."""
         source = self.parts[part].source
         if raw is not None and source.decodes_into:
-            shape = tuple(g.length(c) for g, c in zip(self.layout.spec.segments[part].grids, chunk, strict=True))
+            shape = tuple(map(AxisGrid.length, self.layout.spec.segments[part].grids, chunk))
             scratch = DECODED.take(math.prod(shape) * source.dtype.itemsize).view(source.dtype).reshape(shape)
             if source.decode_into(raw, chunk, scratch):
                 return scratch

@@ -8,20 +8,24 @@ the compressed data states is checked first: stale numbers must never be taken f
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numcodecs
 import numpy as np
 import numpy.typing as npt
+import zstandard
 from zarr.codecs import BloscCodec, BytesCodec, ZstdCodec
 from zarr.codecs._v2 import V2Codec
 
 Bytes = npt.NDArray[np.uint8]
-#: decodes into memory of exactly the right size; False if the data does not say its size, or says another one
-DecodeInto = Callable[[Bytes, Bytes], bool]
+#: decodes bytes into a contiguous array of exactly the right size; False if the data does not say its size, or says another one
+DecodeInto = Callable[[Bytes, npt.NDArray[Any]], bool]
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+#: flag in the fifth byte of a frame
+_CHECKSUM = 0x04
 
 
 def direct_decoder(codecs: Sequence[Any], dtype: np.dtype[Any], order: str) -> DecodeInto | None:
@@ -54,27 +58,47 @@ def direct_decoder(codecs: Sequence[Any], dtype: np.dtype[Any], order: str) -> D
 
 def _decoders() -> dict[Any, DecodeInto]:
     # How hard the data was compressed does not matter for decoding.
-    zstd, blosc = numcodecs.Zstd(), numcodecs.Blosc()
+    return {ZstdCodec: _Zstd(), BloscCodec: _decode_blosc}
 
-    def decode_zstd(raw: Bytes, out: Bytes) -> bool:
+
+class _Zstd:
+    """Decodes zstd frames; each thread has a decompressor of its own, whose tables are used again.
+
+    A frame with a checksum is left to numcodecs: the stream does not tell whether the checksum was there in full.
+    """
+
+    def __init__(self) -> None:
+        self._own, self._checked = threading.local(), numcodecs.Zstd()
+
+    def __call__(self, raw: Bytes, out: npt.NDArray[Any]) -> bool:
         if zstd_content_size(raw) != out.nbytes:
             return False
-        zstd.decode(raw, out=out)
-        return True
+        if raw[4] & _CHECKSUM:
+            self._checked.decode(raw, out=out)
+            return True
+        try:
+            decompressor = self._own.decompressor
+        except AttributeError:
+            decompressor = self._own.decompressor = zstandard.ZstdDecompressor()
+        with decompressor.stream_reader(raw) as stream:
+            # The last block is complete only once there is nothing more to come.
+            return bool(stream.readinto(out) == out.nbytes and not stream.read(1))
 
-    def decode_blosc(raw: Bytes, out: Bytes) -> bool:
-        if raw.nbytes < 16 or int.from_bytes(raw[4:8].tobytes(), "little") != out.nbytes:
-            return False
-        blosc.decode(raw, out=out)
-        return True
 
-    return {ZstdCodec: decode_zstd, BloscCodec: decode_blosc}
+_BLOSC = numcodecs.Blosc()
 
 
-def _copy(raw: Bytes, out: Bytes) -> bool:
+def _decode_blosc(raw: Bytes, out: npt.NDArray[Any]) -> bool:
+    if raw.nbytes < 16 or int.from_bytes(raw[4:8].tobytes(), "little") != out.nbytes:
+        return False
+    _BLOSC.decode(raw, out=out)
+    return True
+
+
+def _copy(raw: Bytes, out: npt.NDArray[Any]) -> bool:
     if raw.nbytes != out.nbytes:
         return False
-    np.copyto(out, raw)
+    np.copyto(out.reshape(-1).view(np.uint8), raw)
     return True
 
 

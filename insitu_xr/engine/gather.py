@@ -62,9 +62,7 @@ class Gatherer:
         self._rows = {name: stores[k].rows(name) for name, k in self._group_of.items()}
         self._columns = [{c: k for k, c in enumerate(store.group.columns)} for store in stores]
         #: takes that are copied; the others are written into the batch as they are decoded
-        self._copied = [
-            k for k, t in enumerate(request.takes) if t.variable in self._group_of or t.variable in memory
-        ]
+        self._copied = [k for k, t in enumerate(request.takes) if t.variable in self._group_of or t.variable in memory]
         self._memory = {name: self._samples_first(name, values) for name, values in memory.items()}
 
     def _samples_first(self, name: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -72,9 +70,7 @@ class Gatherer:
         axes = [dims.index(d) for d in self.request.sample_dims if d in dims]
         return np.moveaxis(values, axes, range(len(axes)))
 
-    def views(
-        self, name: str, arrays: Mapping[Key, npt.NDArray[Any]]
-    ) -> list[npt.NDArray[Any]]:
+    def views(self, name: str, arrays: Mapping[Key, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
         """Where a variable without windows goes in a batch: views of shape (samples, *field)."""
         found = []
         for take in self.request.takes:
@@ -141,7 +137,9 @@ class Gatherer:
             return None
         number = self._group_of[take.variable]
         places = [self._columns[number][c] for c in take.columns]
-        chosen = rows[number][inside] if places == [*self._columns[number].values()] else rows[number][inside][:, places]
+        chosen = (
+            rows[number][inside] if places == [*self._columns[number].values()] else rows[number][inside][:, places]
+        )
         arena = self._rows[take.variable]
         # Rows are whole and contiguous, so this is one copy; "clip" avoids a buffered second one.
         np.take(arena, chosen.ravel(), axis=0, out=out.reshape(chosen.size, *arena.shape[1:]), mode="clip")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
@@ -28,36 +27,39 @@ class LocalFiles:
 
     def whole(self, key: str) -> Bytes | None:
         """The content of a file; None where there is none."""
-        with self._open(key) as file:
-            return None if file is None else self._read(file, 0, os.fstat(file).st_size)
+        file = self._open(key)
+        if file is None:
+            return None
+        try:
+            return self._read(file, 0, os.fstat(file).st_size)
+        finally:
+            os.close(file)
 
     def ranges(self, key: str, spans: Sequence[tuple[int, int] | None]) -> Iterator[Bytes | None]:
         """Some stretches of a file one after another, first and last byte (exclusive); None for None.
 
         A stretch that reaches past the end of the file comes out shorter.
         """
-        with self._open(key) as file:
+        file = self._open(key)
+        try:
             for span in spans:
                 yield None if file is None or span is None else self._read(file, span[0], span[1] - span[0])
-
-    @contextmanager
-    def _open(self, key: str) -> Iterator[int | None]:
-        try:
-            file = os.open(f"{self._root}/{key}", os.O_RDONLY)
-        except _ABSENT:
-            yield None
-            return
-        try:
-            yield file
         finally:
-            os.close(file)
+            if file is not None:
+                os.close(file)
+
+    def _open(self, key: str) -> int | None:
+        try:
+            return os.open(f"{self._root}/{key}", os.O_RDONLY)
+        except _ABSENT:
+            return None
 
     def _read(self, file: int, start: int, size: int) -> Bytes | None:
         into = RAW.take(size)
-        done = 0
         try:
-            while done < size and (count := os.preadv(file, [into[done:size]], start + done)):
+            done = os.preadv(file, [into], start)
+            while done < size and (count := os.preadv(file, [into[done:]], start + done)):
                 done += count
         except IsADirectoryError:
             return None
-        return into[:done]
+        return into if done == size else into[:done]

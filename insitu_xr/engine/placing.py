@@ -58,27 +58,28 @@ class SpreadSink:
         Of the values before they are cast to that of the array.
     """
 
-    __slots__ = ("_copies", "_dtype")
+    __slots__ = ("_dtype", "_rows")
 
     def __init__(
         self, copies: Sequence[tuple[npt.NDArray[Any], Sequence[tuple[int, int]]]], dtype: np.dtype[Any]
     ) -> None:
-        self._copies, self._dtype = copies, dtype
+        self._dtype = dtype
+        self._rows = [(row, array[place]) for array, pairs in copies for row, place in pairs]
 
     def direct(self, target: Target) -> npt.NDArray[Any] | None:
         """The only place in the only batch, if it is contiguous."""
-        if len(self._copies) != 1 or len(self._copies[0][1]) != 1:
+        if len(self._rows) != 1:
             return None
-        array, ((row, place),) = self._copies[0]
-        if row or array.dtype != self._dtype:
+        ((row, into),) = self._rows
+        if row or into.dtype != self._dtype:
             return None
-        found = array[place][target]
+        found = into[target]
         return found[None] if found.flags.c_contiguous else None
 
     def put(self, target: Target, piece: npt.NDArray[Any]) -> None:
         """Write every row to each of its places."""
         # As in a slot, values are cast to the dtype of the variable first; a stacked array may have a wider one.
-        piece = piece.astype(self._dtype, copy=False)
-        for array, pairs in self._copies:
-            for row, place in pairs:
-                array[place][target] = piece[row]
+        if piece.dtype != self._dtype:
+            piece = piece.astype(self._dtype)
+        for row, into in self._rows:
+            into[target] = piece[row]

@@ -127,24 +127,22 @@ def carry_out(task: Task, raws: Iterator[Any], tally: Tally) -> None:
     Failed
         If a chunk could not be read or decoded.
     """
-    job, clock = task.job, time.perf_counter
-    at = clock()
-    for number in range(len(job.chunks)):
-        try:
-            raw = next(raws)
-        except BaseException as error:
-            raise Failed(failure_of(job, error, "read")) from None
-        read = clock()
-        try:
-            decoded = job.reader.place(job, number, raw, task.sink)
-        except BaseException as error:
-            raise Failed(failure_of(job, error, "decoded")) from None
-        began, at = at, clock()
-        tally.read_seconds += read - began
-        tally.decode_seconds += at - read
-        tally.bytes_decoded += decoded
-        tally.absent += raw is None
-    tally.reads += len(job.chunks)
+    job, sink, clock = task.job, task.sink, time.perf_counter
+    place, number, read, decode = job.reader.place, 0, 0.0, 0.0
+    doing, at = "read", clock()
+    try:
+        for raw in raws:
+            doing, began = "decoded", clock()
+            read += began - at
+            tally.bytes_decoded += place(job, number, raw, sink)
+            tally.absent += raw is None
+            doing, at, number = "read", clock(), number + 1
+            decode += at - began
+    except BaseException as error:
+        raise Failed(failure_of(job, error, doing)) from None
+    tally.read_seconds += read
+    tally.decode_seconds += decode
+    tally.reads += number
     tally.decodes = tally.reads - tally.absent
 
 
