@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from insitu_xr.batch import Batch, BatchContext
 from insitu_xr.engine._zarr import memory_of
+from insitu_xr.engine.blocks import BLOCKS
 from insitu_xr.engine.decode import Part, VariableReader
 from insitu_xr.engine.events import Meter, Statistics
 from insitu_xr.engine.executor import Executor
@@ -35,8 +36,6 @@ from insitu_xr.resuming import fingerprint, position_of, state_of
 ADAPTERS = "insitu_xr.adapters"
 #: a MemoryStore that holds more is not pickled: every worker would get a copy
 MEMORY_STORE_BYTES = 64 * MIB
-#: nothing is kept for the next epoch where it would be less than this part
-KEPT_PART = 0.25
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,11 +78,10 @@ class Loader:
         limits: Limits,
         *,
         progress: bool = False,
-        keep: bool | None = None,
     ) -> None:
         self.plan = plan
         self._materials, self._context, self._limits, self._progress = materials, context, limits, progress
-        self._keep, self._begun = keep, 0
+        self._begun = 0
         self._meter, self._ledger = Meter(), Ledger(plan.budget.ceiling)
         self._machine: Machine | None = None
         self._budget: Budget | None = None
@@ -187,7 +185,7 @@ class Loader:
         """
         if not 0 <= number < count:
             raise RequestError(f"number of a share must be from 0 to {count - 1}, but got {number}; count from 0")
-        shared = Loader(self.plan, self._materials, self._context, self._limits, progress=self._progress, keep=self._keep)
+        shared = Loader(self.plan, self._materials, self._context, self._limits, progress=self._progress)
         whole = self._batches
         part = whole[len(whole) * number // count : len(whole) * (number + 1) // count]
         shared._batches, shared._epoch = part, self._epoch
@@ -197,7 +195,7 @@ class Loader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._check_stores()
-        names = ("plan", "_materials", "_context", "_limits", "_progress", "_keep")
+        names = ("plan", "_materials", "_context", "_limits", "_progress")
         names += ("_batches", "_epoch", "_skip", "_consumed")
         return _restore, (dumps({name: getattr(self, name) for name in names}),)
 
@@ -234,9 +232,8 @@ class Loader:
         self._epoch, self._skip = number + 1, 0
         if not batches:
             return iter(())
-        keeping = self._keeps()
+        keeping, budget = self.plan.keeps(self._begun), self.plan.budget_of(self._begun)
         self._begun += 1
-        budget = self.plan.budget if keeping or self.plan.spread is None else self.plan.spread
         if self._machine is None or self._budget is not budget:
             self._let_go()
             self._machine, self._budget = self._build(budget), budget
@@ -245,20 +242,6 @@ class Loader:
         epoch = Epoch(executor, self._discard, partial(self._deliver, number, batches), bar)
         self._running = weakref.ref(epoch)
         return epoch
-
-    def _keeps(self) -> bool:
-        """Whether chunks are kept for the next epoch.
-
-        That there is a next one is certain only once a second has begun; but what comes from a remote store is too dear
-        to be read twice.
-        """
-        budget = self.plan.budget
-        if self._keep is not None:
-            return self._keep
-        if not self._begun and not any(x.spec.asynchronous for g in self.plan.groups for x in g.layouts):
-            return False
-        kept = sum(n * g.slot_bytes for n, g in zip(budget.slots, self.plan.groups, strict=True))
-        return kept >= KEPT_PART * sum(g.n_units * g.slot_bytes for g in self.plan.groups)
 
     def _executor(self, machine: Machine, budget: Budget, epoch: int, batches: range, keeping: bool) -> Executor:
         plan, walks = self.plan, []
@@ -290,6 +273,8 @@ class Loader:
             yield Batch(self._context, samples, arrays, padded)
 
     def _build(self, budget: Budget) -> Machine:
+        # Before memory is asked for, so that what waits there makes room.
+        BLOCKS.share(self._ledger, budget.ceiling)
         stores = [SlotStore(g, n) for g, n in zip(self.plan.groups, budget.slots, strict=True) if n]
         readers = {
             layout.spec.name: VariableReader(
@@ -377,7 +362,6 @@ def _restore(blob: bytes) -> Loader:
     """Undo ``Loader.__reduce__``: a loader without threads or memory, as it was when it was made."""
     content = loads(blob)
     plan, materials, context, limits = (content.pop(k) for k in ("plan", "_materials", "_context", "_limits"))
-    options = {"progress": content.pop("_progress"), "keep": content.pop("_keep")}
-    loader = Loader(plan, materials, context, limits, **options)
+    loader = Loader(plan, materials, context, limits, progress=content.pop("_progress"))
     loader.__dict__.update(content)
     return loader

@@ -158,7 +158,7 @@ class StoredArray:
         """The stored objects that hold chunks: their shards, or the chunks themselves."""
         if not self.sharded:
             return list(chunks)
-        columns = np.array(chunks, np.int64).reshape(len(chunks), -1).T
+        columns = np.array(chunks, np.int64).reshape(len(chunks), len(self.grids)).T
         inner, outer = self.grids, self._object_grids
         found = [o.chunk_of(g.start_of(c)).tolist() for o, g, c in zip(outer, inner, columns, strict=True)]
         return [tuple(k) for k in zip(*found, strict=True)]
@@ -200,6 +200,18 @@ class StoredArray:
         """Where the index of a shard lies in it."""
         assert self._sharding is not None
         return self._sharding._shard_index_byte_range(self._chunks_per_shard(shard))
+
+    def index_of(self, blob: Buffer, shard: tuple[int, ...]) -> Buffer:
+        """The index in a whole shard."""
+        where = self.index_range(shard)
+        if isinstance(where, RangeByteRequest):
+            return blob[where.start : where.end]
+        assert isinstance(where, SuffixByteRequest)
+        return blob[max(0, len(blob) - where.suffix) :]
+
+    def chunks_in(self, shard: tuple[int, ...]) -> int:
+        """Chunks that a shard holds, if all of them are stored."""
+        return math.prod(self._chunks_per_shard(shard))
 
     def decode_index(self, raw: Buffer, shard: tuple[int, ...]) -> npt.NDArray[np.uint64]:
         """Offsets and lengths of the chunks of a shard, shape (chunks per axis..., 2)."""

@@ -18,12 +18,17 @@ import numpy.typing as npt
 
 #: arrays smaller than this come from the ordinary allocator, which is as fast for them
 SMALL_BYTES = 256 << 10
+#: memory that waits is at most this, whatever the ceilings
+MOST_BYTES = 1 << 30
 #: jax and vector instructions want arrays to begin at such addresses
 ALIGNMENT = 64
 
 
 class BlockStore:
     """Memory that waits to be used again, up to a bound.
+
+    What is given out and what waits are together at most the ceilings of those who share the store; so memory that waits
+    is not on top of what a loader may hold.
 
     Thread-safe. Finalisers may run in the middle of anything on any thread, so they only append to a deque; the lock is
     taken by those who ask for memory.
@@ -43,6 +48,8 @@ class BlockStore:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self._ceilings: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
+        self._given = 0
         self._returned: deque[npt.NDArray[np.uint8]] = deque()
         self._free: dict[int, list[npt.NDArray[np.uint8]]] = {}
         self._lock = threading.Lock()
@@ -51,8 +58,15 @@ class BlockStore:
     def waiting_bytes(self) -> int:
         """Bytes that wait to be used again."""
         with self._lock:
-            self._collect(self.limit)
+            self._collect(self.limit - self._given)
             return sum(size * len(blocks) for size, blocks in self._free.items())
+
+    def share(self, owner: object, ceiling: int) -> None:
+        """From now on, and as long as the owner lives, so much memory is meant to be in use."""
+        with self._lock:
+            self._ceilings[owner] = ceiling
+            self.limit = min(MOST_BYTES, sum(self._ceilings.values()))
+            self._collect(self.limit - self._given)
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """An array with undefined content, contiguous in C order."""
@@ -60,12 +74,13 @@ class BlockStore:
         if size < SMALL_BYTES or dtype.hasobject:
             return np.empty(shape, dtype)
         with self._lock:
-            self._collect(self.limit)
+            self._collect(self.limit - self._given)
             blocks = self._free.get(size)
             block = blocks.pop() if blocks else None
             if block is None:
-                # Fresh memory takes the place of memory that waits, so that both together stay within the limit.
-                self._collect(max(0, self.limit - size))
+                # Fresh memory takes the place of memory that waits.
+                self._collect(self.limit - self._given - size)
+            self._given += size
         if block is None:
             block = np.empty(size + ALIGNMENT, np.uint8)
         start = -block.ctypes.data % ALIGNMENT
@@ -77,6 +92,7 @@ class BlockStore:
         """Sort in what came back, and let go of what is more than a limit, the largest first."""
         while self._returned:
             block = self._returned.popleft()
+            self._given -= block.nbytes - ALIGNMENT
             self._free.setdefault(block.nbytes - ALIGNMENT, []).append(block)
         held = sum(size * len(blocks) for size, blocks in self._free.items())
         for size in sorted(self._free, reverse=True):
@@ -86,7 +102,7 @@ class BlockStore:
 
 
 #: one for all loaders of a process, so that a new one starts with warm memory
-BLOCKS = BlockStore(1 << 30)
+BLOCKS = BlockStore(MOST_BYTES)
 
 
 class ThreadMemory:

@@ -198,10 +198,8 @@ class Executor:
         self._idle -= 1
         idle = time.perf_counter() - began
         self._idle_seconds += idle if blocked == "consumer" else 0.0
-        if blocked == "consumer":
-            self._m.meter.add(consumer_seconds=idle)
-        elif blocked == "memory":
-            self._m.meter.add(memory_seconds=idle)
+        if stage := blocked or ("store" if self._inflight else ""):
+            self._m.meter.add(**{f"{stage}_seconds": idle})
 
     def _wake(self) -> None:
         """Tell who waits that there is something for them, one thread at a time; called under the lock."""

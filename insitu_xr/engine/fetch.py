@@ -198,6 +198,8 @@ class ZarrSource:
             raw = yield None
             return Fetched([raw], gets=1, bytes=0 if raw is None else len(raw))
         fetched = Fetched([None] * len(chunks))
+        if len(chunks) > 1 and (yield from self._whole_shard(chunks, fetched)):
+            return fetched
         (shard,) = self.objects_of(chunks[:1])
         index = yield from self._index(shard, fetched)
         if index is None:
@@ -214,6 +216,26 @@ class ZarrSource:
                 first, last = spans[present[member]]  # type: ignore[misc]
                 fetched.raw[present[member]] = blob[first - start : last - start]
         return fetched
+
+    def _whole_shard(
+        self, chunks: Sequence[Chunk], fetched: Fetched
+    ) -> Generator[ByteRange | Future[Any], Any, bool]:
+        """Read a shard of which every chunk is wanted at once, index and all, if its index is not known; else False."""
+        (shard,) = self.objects_of(chunks[:1])
+        if shard in self._indexes or len(chunks) != self.stored.chunks_in(shard):
+            return False
+        blob = yield None
+        fetched.gets = 1
+        if blob is None:
+            return True
+        fetched.bytes = len(blob)
+        index = self.stored.decode_index(self.stored.index_of(blob, shard), shard)
+        for number, span in enumerate(self.stored.ranges_in_shard(index, chunks, shard)):
+            if span is not None:
+                piece = blob[span[0] : span[1]]
+                _check_length(len(piece), *span)
+                fetched.raw[number] = piece
+        return True
 
     def _index(self, shard: Chunk, fetched: Fetched) -> Generator[ByteRange | Future[Any], Any, Any]:
         """The index of a shard, None if the store has no such shard; read by whoever asks first."""

@@ -21,6 +21,14 @@ class Sink(Protocol):
         """Write values, shape (rows per sample dimension..., *part of the field), to their place in the field."""
 
 
+def _memory(values: npt.NDArray[Any], target: Target) -> npt.NDArray[Any] | None:
+    """The memory of a part of an array, if it is contiguous; None for a position list, since that gives a copy."""
+    if any(isinstance(t, np.ndarray) for t in target):
+        return None
+    found: npt.NDArray[Any] = values[(*target, ...)]
+    return found if found.flags.c_contiguous else None
+
+
 class SlotSink:
     """A slot, or the part of it that a short unit fills.
 
@@ -39,8 +47,7 @@ class SlotSink:
 
     def direct(self, target: Target) -> npt.NDArray[Any] | None:
         """The place in the slot, if it is contiguous."""
-        place = self._rows[(*self._inner, *target)]
-        return place if place.flags.c_contiguous else None
+        return _memory(self._rows, (*self._inner, *target))
 
     def put(self, target: Target, piece: npt.NDArray[Any]) -> None:
         """Write to the slot."""
@@ -64,7 +71,7 @@ class SpreadSink:
         self, copies: Sequence[tuple[npt.NDArray[Any], Sequence[tuple[int, int]]]], dtype: np.dtype[Any]
     ) -> None:
         self._dtype = dtype
-        self._rows = [(row, array[place]) for array, pairs in copies for row, place in pairs]
+        self._rows = [(row, array[place, ...]) for array, pairs in copies for row, place in pairs]
 
     def direct(self, target: Target) -> npt.NDArray[Any] | None:
         """The only place in the only batch, if it is contiguous."""
@@ -73,8 +80,8 @@ class SpreadSink:
         ((row, into),) = self._rows
         if row or into.dtype != self._dtype:
             return None
-        found = into[target]
-        return found[None] if found.flags.c_contiguous else None
+        found = _memory(into, target)
+        return None if found is None else found[None]
 
     def put(self, target: Target, piece: npt.NDArray[Any]) -> None:
         """Write every row to each of its places."""

@@ -101,7 +101,7 @@ class Tally:
     def totals(self) -> dict[str, float]:
         """Everything by the names of the statistics."""
         own = {name: getattr(self, name) for name in self.__slots__ if name != "cost"}
-        return {**own, "gets": self.cost.gets, "bytes_read": self.cost.bytes}
+        return {**own, "gets": self.cost.gets, "bytes_read": self.cost.bytes, "store_seconds": self.read_seconds}
 
 
 class Failed(Exception):  # noqa: N818  (it carries the error to where it is told)
