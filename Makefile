@@ -5,6 +5,7 @@
 
 demo_python = $$(.ci/env demo)
 test_python = $$(.ci/env test)
+bench_python = $$(.ci/env bench)
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z]*\): .*## /  make \1\t/p' Makefile
@@ -23,8 +24,9 @@ docs:            ## build docs/_build/html, warnings are errors
 pytest:
 	@python=$(test_python) && set -x && "$$python" -m pytest -n auto --dist loadfile
 
-bench:           ## measure: tests/benchmarks
-	@python=$(test_python) && set -x && "$$python" -m pytest tests/benchmarks --benchmark-enable --benchmark-group-by=group
+bench:           ## measure for the docs; BENCH="--rounds 1 --scale 0.1" only looks, BENCH_TORCH=1 adds torch
+	@python=$(bench_python) && set -x && "$$python" -m pytest -q tests/benchmarks --benchmark-enable --benchmark-group-by=group && \
+	"$$python" -m tests.benchmarks.compare $(or $(BENCH),--publish) && "$$python" -m tests.benchmarks.compare $(or $(BENCH),--publish) --profile
 
 clean:           ## remove the environments and everything built
-	rm -rf .venv-demo .venv-test build dist docs/_build docs/reference/generated
+	rm -rf .venv-demo .venv-test .venv-bench build dist docs/_build docs/reference/generated

@@ -21,7 +21,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_autosummary_accessors",
 ]
-exclude_patterns = ["_build", "changes", "reference/generated/*.md"]
+exclude_patterns = ["_build", "changes", "reference/generated/*.md", "explanation/performance-*.md"]
 templates_path = ["_templates", sphinx_autosummary_accessors.templates_path]
 
 myst_enable_extensions = ["colon_fence", "deflist"]
