@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -120,6 +121,8 @@ class StoredArray:
         self.prototype = default_buffer_prototype()
         self.grids = chunk_grids(array)
         self._object_grids = _object_grids(array)
+        #: per shard, its first chunk
+        self._first_chunks: dict[tuple[int, ...], list[int]] = {}
         self._sharding = _sharding(array)
         self.sharded = self._sharding is not None
         self._prefix = f"{array.path}/" if array.path else ""
@@ -223,9 +226,15 @@ class StoredArray:
         self, index: npt.NDArray[np.uint64], chunks: Sequence[tuple[int, ...]], shard: tuple[int, ...]
     ) -> list[tuple[int, int] | None]:
         """First and last byte (exclusive) of chunks in their shard; None where the shard does not hold one."""
-        origin = [g.start(k) for g, k in zip(self._object_grids, shard, strict=True)]
-        first = [int(g.chunk_of(np.array([o]))[0]) for g, o in zip(self.grids, origin, strict=True)]
-        found = index[tuple((np.array(chunks) - first).T)].tolist()
+        first = self._first_chunks.get(shard)
+        if first is None:
+            origin = [g.start(k) for g, k in zip(self._object_grids, shard, strict=True)]
+            first = [int(g.chunk_of(np.array([o]))[0]) for g, o in zip(self.grids, origin, strict=True)]
+            self._first_chunks[shard] = first
+        if len(chunks) == 1:
+            found = [index[tuple(map(operator.sub, chunks[0], first))].tolist()]
+        else:
+            found = index[tuple((np.array(chunks) - first).T)].tolist()
         return [None if offset == _ABSENT else (offset, offset + length) for offset, length in found]
 
     def local_files(self) -> LocalFiles | None:

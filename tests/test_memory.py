@@ -1,0 +1,93 @@
+"""Memory of the process: what ``memory=`` promises is what the process grows by, epoch after epoch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+MIB = 1 << 20
+
+#: the chunks of about 100 MiB in the layouts of the benchmark
+LAYOUTS: dict[str, tuple[tuple[int, int, int], tuple[int, int, int], tuple[int, int, int] | None]] = {
+    "arco": ((96, 361, 720), (1, 361, 720), None),
+    "fat": ((12000, 32, 64), (100, 32, 64), None),
+    "tiled": ((96, 360, 720), (16, 45, 90), None),
+    "sharded": ((96, 360, 720), (1, 90, 180), (32, 360, 720)),
+}
+
+#: prints by how much the process grew: at most while it ran, and after every epoch
+MEASURE = """
+import json, os, re, sys
+import xarray as xr
+import insitu_xr
+
+path, ceiling, epochs, leads = json.loads(sys.argv[1])
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+ds = xr.open_zarr(path, chunks=None, consolidated=False)
+ds.insitu.plan(variables=["v"], batch_size=4)
+before = resident()
+grown = []
+loader = ds.insitu.loader(variables=["v"], leads=leads, batch_size=8, shuffle=True, memory=ceiling or None)
+for _ in range(epochs):
+    for batch in loader:
+        pass
+    del batch
+    grown.append(resident() - before)
+# Not ru_maxrss, which counts what the process that started this one had.
+with open("/proc/self/status") as file:
+    peak = int(re.search(r"VmHWM:\\s*(\\d+)", file.read())[1]) * 1024 - before
+print(json.dumps({"peak": peak, "grown": grown, "ceiling": loader.plan.budget.ceiling, "held": loader.stats.peak_bytes}))
+"""
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("stores")
+    random = np.random.default_rng(0)
+    for name, (shape, chunks, shards) in LAYOUTS.items():
+        values = np.round(random.standard_normal(shape, np.float32), 1)
+        time = np.datetime64("2000-01-01", "ns") + np.arange(shape[0]) * np.timedelta64(6, "h")
+        encoding: dict[str, Any] = {"chunks": chunks, **({"shards": shards} if shards else {})}
+        ds = xr.Dataset({"v": (("time", "y", "x"), values)}, {"time": time})
+        ds.to_zarr(folder / name, encoding={"v": encoding}, zarr_format=3, consolidated=False)
+    return folder
+
+
+def measured(store: Path, ceiling: int, epochs: int, leads: list[str] | None = None) -> dict[str, Any]:
+    asked = json.dumps([str(store), ceiling, epochs, leads])
+    run = subprocess.run([sys.executable, "-c", MEASURE, asked], capture_output=True, text=True, env={**os.environ})
+    assert run.returncode == 0, run.stderr
+    found: dict[str, Any] = json.loads(run.stdout)
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the memory of a process from /proc")
+@pytest.mark.parametrize("leads", [None, ["0h", "6h", "24h"]], ids=["no leads", "leads"])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_process_grows_by_no_more_than_the_ceiling_and_a_quarter(
+    stores: Path, name: str, leads: list[str] | None
+) -> None:
+    for ceiling in (0, 200 * MIB):
+        found = measured(stores / name, ceiling, 3, leads)
+        assert found["held"] <= found["ceiling"]
+        assert found["peak"] <= 1.25 * found["ceiling"] + 64 * MIB, found
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the memory of a process from /proc")
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_memory_does_not_grow_over_twenty_epochs(stores: Path, name: str) -> None:
+    grown = measured(stores / name, 120 * MIB, 20)["grown"][3:]
+    slope = float(np.polyfit(np.arange(len(grown)), np.array(grown, float), 1)[0])
+    assert slope < 0.01 * np.mean(grown), grown
