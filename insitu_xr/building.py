@@ -57,7 +57,6 @@ class Built:
     context: BatchContext
     limits: Limits
     progress: bool
-    keep: bool | None = None
 
 
 def build(
@@ -112,14 +111,13 @@ def build(
     if asked.layout == "stacked":
         stacks = stacks_of(request, {name: channel_dims_of(catalog[name], sample_dims) for name in names})
         _check_grids(catalog, stacks)
-    plan = ReadPlan.of(request, ceiling, limits, stacks)
+    plan = ReadPlan.of(request, ceiling, limits, stacks, None if keep is None else bool(keep))
     materials = Materials(
         parts={spec.name: parts for spec, parts, traced, _ in built if spec.kind != "memory"},
         value_dtypes={spec.name: traced.dtype for spec, _, traced, _ in built},
         memory={spec.name: traced.values for spec, _, traced, _ in built if traced.values is not None},
     )
-    context = context_of(request, catalog, stacks)
-    return Built(catalog, plan, materials, context, limits, progress, None if keep is None else bool(keep))
+    return Built(catalog, plan, materials, context_of(request, catalog, stacks), limits, progress)
 
 
 def context_of(request: Request, catalog: Catalog, stacks: Mapping[str, Stack] | None) -> BatchContext:
@@ -164,8 +162,7 @@ def _identity(array: xr.DataArray) -> dict[str, Any] | None:
 def make_loader(built: Built) -> Loader:
     """A loader, after one small block of every variable was read both ways and compared."""
     verify(built.catalog, built.plan, built.materials)
-    options: dict[str, Any] = {"progress": built.progress, "keep": built.keep}
-    return Loader(built.plan, built.materials, built.context, built.limits, **options)
+    return Loader(built.plan, built.materials, built.context, built.limits, progress=built.progress)
 
 
 def _tracer(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,14 +34,25 @@ class Limits:
         decodes in. More than the cores gains nothing on local stores.
     prefetch : int
         Batches that may be ready before the consumer asks.
-    max_inflight : int
-        Reads under way at once in a store that is read asynchronously.
+    max_inflight : int, optional
+        Reads under way at once in a store that is read asynchronously; found while reading where it is not given.
     inflight_bytes : int
         Decoded bytes that those reads may stand for; one read is always allowed.
     job_bytes : int
         Decoded bytes of the chunks of a shard that are read together; one chunk is always allowed.
-    max_gap_bytes : int
-        Byte ranges of one shard that lie at most this far apart are fetched as one.
+    max_gap_bytes : int, optional
+        Byte ranges of one shard that lie at most this far apart are fetched as one; where it is not given, what a
+        remote store sends in the time that a request takes.
+    tries : int
+        Tries of a read that fails for a reason that may pass; stores that try again by themselves are asked twice at
+        most. One means that the first failure counts.
+    retry_seconds : float
+        Wait before the second try, give or take; twice as long before the third, and so on.
+    read_seconds : float
+        Longest time of one try of a read in a store that is read asynchronously.
+    hedge : bool
+        Ask a second time for what takes longer than nearly all reads, and take what comes first; at most one read in
+        twenty. In stores that are read asynchronously.
     close_seconds : float
         Longest time that closing waits for reads under way.
     """
@@ -49,11 +60,36 @@ class Limits:
     memory: int = 1024 * MIB
     threads: int = _cores()
     prefetch: int = 2
-    max_inflight: int = 32
+    max_inflight: int | None = None
     inflight_bytes: int = 64 * MIB
     job_bytes: int = 16 * MIB
-    max_gap_bytes: int = MIB
+    max_gap_bytes: int | None = None
+    tries: int = 3
+    retry_seconds: float = 0.1
+    read_seconds: float = 300.0
+    hedge: bool = False
     close_seconds: float = 10.0
+
+
+def remote_limits(limits: Limits, max_inflight: Any = None, hedge: Any = False) -> Limits:
+    """Limits with what a caller asked for of remote reads.
+
+    Examples
+    --------
+    >>> remote_limits(Limits(), max_inflight=8).max_inflight
+    8
+    """
+    if not isinstance(hedge, bool | np.bool_):
+        raise RequestError(f"hedge must be True or False, but got {hedge!r}; give one of them")
+    limits = replace(limits, hedge=bool(hedge))
+    if max_inflight is None:
+        return limits
+    if isinstance(max_inflight, bool) or not isinstance(max_inflight, int | np.integer) or max_inflight < 1:
+        raise RequestError(
+            f"max_inflight must be a positive number of reads, but got {max_inflight!r}; give one, or leave it out to "
+            "have it found while reading"
+        )
+    return replace(limits, max_inflight=int(max_inflight))
 
 
 def parse_bytes(value: Any, thing: str = "memory") -> int:

@@ -21,6 +21,7 @@ from insitu_xr.engine.events import Meter, Statistics
 from insitu_xr.engine.executor import Executor
 from insitu_xr.engine.fetch import ZarrSource
 from insitu_xr.engine.gather import Gatherer
+from insitu_xr.engine.pacing import Pace
 from insitu_xr.engine.slots import Ledger, SlotStore
 from insitu_xr.engine.tasks import Machine, Ready
 from insitu_xr.epoch import Epoch, progress_bar
@@ -84,6 +85,7 @@ class Loader:
         self._begun = 0
         self._meter, self._ledger = Meter(), Ledger(plan.budget.ceiling)
         self._machine: Machine | None = None
+        self._pace = Pace(pinned=limits.max_inflight)
         self._budget: Budget | None = None
         self._epoch = 0
         #: the batches of every epoch that this loader delivers, and how many of the next epoch's to leave out
@@ -291,6 +293,7 @@ class Loader:
             ledger=self._ledger,
             meter=self._meter,
             limits=self._limits,
+            pace=self._pace,
             threads=budget.threads,
             inflight_bytes=budget.inflight_bytes,
         )

@@ -168,7 +168,8 @@ class StoredArray:
 
     def key(self, chunk: tuple[int, ...]) -> str:
         """Key of the stored object that holds a chunk."""
-        return self._prefix + self.array.metadata.encode_chunk_key(self.objects_of([chunk])[0] if self.sharded else chunk)
+        stored = self.objects_of([chunk])[0] if self.sharded else chunk
+        return self._prefix + self.array.metadata.encode_chunk_key(stored)
 
     def _chunks_per_shard(self, shard: tuple[int, ...]) -> tuple[int, ...]:
         assert self._sharding is not None

@@ -27,8 +27,8 @@ ALIGNMENT = 64
 class BlockStore:
     """Memory that waits to be used again, up to a bound.
 
-    What is given out and what waits are together at most the ceilings of those who share the store; so memory that waits
-    is not on top of what a loader may hold.
+    What is given out and what waits are together at most the ceilings of those who share the store; so memory that
+    waits is not on top of what a loader may hold.
 
     Thread-safe. Finalisers may run in the middle of anything on any thread, so they only append to a deque; the lock is
     taken by those who ask for memory.
@@ -58,7 +58,7 @@ class BlockStore:
     def waiting_bytes(self) -> int:
         """Bytes that wait to be used again."""
         with self._lock:
-            self._collect(self.limit - self._given)
+            self._collect()
             return sum(size * len(blocks) for size, blocks in self._free.items())
 
     def share(self, owner: object, ceiling: int) -> None:
@@ -66,7 +66,7 @@ class BlockStore:
         with self._lock:
             self._ceilings[owner] = ceiling
             self.limit = min(MOST_BYTES, sum(self._ceilings.values()))
-            self._collect(self.limit - self._given)
+            self._collect()
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """An array with undefined content, contiguous in C order."""
@@ -74,12 +74,12 @@ class BlockStore:
         if size < SMALL_BYTES or dtype.hasobject:
             return np.empty(shape, dtype)
         with self._lock:
-            self._collect(self.limit - self._given)
+            self._collect()
             blocks = self._free.get(size)
             block = blocks.pop() if blocks else None
             if block is None:
                 # Fresh memory takes the place of memory that waits.
-                self._collect(self.limit - self._given - size)
+                self._collect(size)
             self._given += size
         if block is None:
             block = np.empty(size + ALIGNMENT, np.uint8)
@@ -88,12 +88,13 @@ class BlockStore:
         weakref.finalize(owner, self._returned.append, block).atexit = False
         return np.ndarray(shape, dtype, buffer=owner)
 
-    def _collect(self, limit: int) -> None:
-        """Sort in what came back, and let go of what is more than a limit, the largest first."""
+    def _collect(self, fresh: int = 0) -> None:
+        """Sort in what came back, and let go of what leaves no room for fresh memory, the largest first."""
         while self._returned:
             block = self._returned.popleft()
             self._given -= block.nbytes - ALIGNMENT
             self._free.setdefault(block.nbytes - ALIGNMENT, []).append(block)
+        limit = self.limit - self._given - fresh
         held = sum(size * len(blocks) for size, blocks in self._free.items())
         for size in sorted(self._free, reverse=True):
             while held > limit and self._free[size]:

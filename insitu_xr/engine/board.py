@@ -114,7 +114,8 @@ class Board[Work, Piece]:
     def plan(self, loads: list[Load[Work]]) -> None:
         """Add the next batch with the loads that it needs first."""
         number = self.planned
-        self._batches[number] = batch = _Batch(self._early.pop(number, 0))
+        batch: _Batch[Piece] = _Batch(self._early.pop(number, 0))
+        self._batches[number] = batch
         for load in loads:
             self._queue.append(load)
             self._queued_jobs += len(load.jobs)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from insitu_xr.engine.blocks import DECODED
+from insitu_xr.engine.failing import classify, remedy
 from insitu_xr.engine.fetch import Chunk, Source
 from insitu_xr.engine.placing import Sink
 from insitu_xr.errors import ReadError, VerificationError
@@ -71,7 +72,7 @@ class Job:
         name = self.reader.layout.spec.name
         return ReadError(
             f"chunk {where} of variable {name!r} must be readable, but {key!r} could not be {doing}: "
-            f"{type(cause).__name__}: {cause}; check the store, then iterate again",
+            f"{type(cause).__name__}: {cause}; {remedy(classify(cause))}",
             variable=name,
             chunk=self.chunks[0],
             key=key,

@@ -20,7 +20,7 @@ from zarr.codecs import BloscCodec, BytesCodec, ZstdCodec
 from zarr.codecs._v2 import V2Codec
 
 Bytes = npt.NDArray[np.uint8]
-#: decodes bytes into a contiguous array of exactly the right size; False if the data does not say its size, or says another one
+#: decodes bytes into a contiguous array of the right size; False if the data does not say its size, or another one
 DecodeInto = Callable[[Bytes, npt.NDArray[Any]], bool]
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"

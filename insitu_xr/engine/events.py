@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields
 
 from insitu_xr.limits import format_bytes
 
-
 #: stages, and what a person can do where one limits
 ADVICE = {
     "store": "reading is the bound; raise max_inflight= if the store is remote, move nearer to it, or give memory= for "

@@ -16,6 +16,7 @@ import numpy as np
 
 from insitu_xr.engine.board import Board, Load
 from insitu_xr.engine.decode import Job
+from insitu_xr.engine.failing import Retry, retried
 from insitu_xr.engine.fetch import Fetched
 from insitu_xr.engine.flights import Flights, on_event_loop
 from insitu_xr.engine.gather import Gather
@@ -93,6 +94,7 @@ class Executor:
         self._arrived: deque[tuple[Task, Fetched]] = deque()
         self._flights = Flights()
         self._inflight = self._inflight_bytes = 0
+        machine.pace.restart()
         self._closed = False
         self._held = self._handed = 0
         self._process = os.getpid()
@@ -298,7 +300,7 @@ class Executor:
             return None
         load, job = found
         if not job.source.synchronous and self._inflight_bytes:
-            full = self._inflight >= self._m.limits.max_inflight
+            full = self._inflight >= self._m.pace.limit
             if full or self._inflight_bytes + job.raw_bytes > self._m.inflight_bytes:
                 return None
         place: Place = load.where
@@ -372,14 +374,29 @@ class Executor:
         self._hold(job.raw_bytes)
         self._inflight_bytes += job.raw_bytes
         self._inflight += 1
-        self._flights.launch(lambda: job.source.aread(job.chunks), lambda *end: self._landed(task, began, *end))
+        pace, limits = self._m.pace, self._m.limits
+        pace.launched(began)
+        policy = Retry.of(limits, patient_store=job.source.patient)
+        self._flights.launch(
+            lambda: retried(lambda: job.source.aread(job.chunks, pace.gap_bytes), policy, self._throttled),
+            lambda *end: self._landed(task, began, *end),
+            pace.hedge_after if limits.hedge else None,
+        )
+
+    def _throttled(self) -> None:
+        """The store refuses reads; called on the loop."""
+        with self._lock:
+            if not self._closed:
+                self._m.pace.throttled(time.perf_counter())
 
     def _landed(self, task: Task, began: float, fetched: Fetched | None, error: BaseException | None) -> None:
         with self._lock:
             self._inflight -= 1
             if self._closed:
                 return
-            self._m.meter.add(read_seconds=time.perf_counter() - began)
+            now = time.perf_counter()
+            self._m.meter.add(read_seconds=now - began)
+            self._m.pace.landed(now, now - began, fetched.bytes if fetched is not None else 0)
             if fetched is not None:
                 self._arrived.append((task, fetched))
             else:

@@ -14,9 +14,11 @@ import numpy.typing as npt
 import zarr
 from zarr.abc.store import RangeByteRequest
 
-from insitu_xr.engine._zarr import ByteRange, StoredArray, run_on_loop
+from insitu_xr.engine._zarr import ByteRange, StoredArray, retries_itself, run_on_loop
+from insitu_xr.engine.failing import CorruptError
 from insitu_xr.engine.local import LocalFiles
 from insitu_xr.geometry.grid import AxisGrid, coalesce
+from insitu_xr.limits import MIB
 
 Chunk = tuple[int, ...]
 
@@ -48,6 +50,8 @@ class Source(Protocol):
 
     synchronous: bool
     sharded: bool
+    #: whether the store tries failed requests again by itself
+    patient: bool
     #: whether chunks can be decoded into given memory
     decodes_into: bool
     #: of decoded chunks
@@ -68,8 +72,8 @@ class Source(Protocol):
         What they cost is added to ``cost``.
         """
 
-    async def aread(self, chunks: Sequence[Chunk]) -> Fetched:
-        """Read chunks of one object."""
+    async def aread(self, chunks: Sequence[Chunk], gap: int = MIB) -> Fetched:
+        """Read chunks of one object; byte ranges that lie at most ``gap`` apart are read as one."""
 
     def decode(self, raw: Any, chunk: Chunk) -> npt.NDArray[Any]:
         """Decode a raw chunk; the fill value where ``raw`` is None."""
@@ -81,7 +85,7 @@ class Source(Protocol):
         """Wait no longer for reads that others began, since they may never end."""
 
 
-class ShortReadError(OSError):
+class ShortReadError(CorruptError):
     """The store returned fewer bytes than the range that was asked for."""
 
 
@@ -94,13 +98,19 @@ class ZarrSource:
     """Chunks of a zarr array.
 
     The index of a shard is read once and kept for as long as the source lives.
+
+    Parameters
+    ----------
+    max_gap_bytes : int, optional
+        Byte ranges of a shard that lie at most this far apart are read as one, whatever a reader asks for.
     """
 
-    def __init__(self, array: zarr.Array[Any], max_gap_bytes: int) -> None:
+    def __init__(self, array: zarr.Array[Any], max_gap_bytes: int | None = None) -> None:
         self.stored = StoredArray(array)
         # Codecs that only run on the event loop are read through zarr's own pipeline, from any thread.
         self.synchronous = self.stored.synchronous or not self.stored.decodable
         self.sharded = self.stored.sharded and self.stored.decodable
+        self.patient = retries_itself(self.stored.store)
         self.dtype, self.decodes_into = self.stored.dtype, self.stored.decodes_into
         self._max_gap = max_gap_bytes
         self._files = self.stored.local_files()
@@ -125,7 +135,7 @@ class ZarrSource:
             return Fetched(slow, gets=len(slow), bytes=sum(r.nbytes for r in slow))
         if not self.stored.synchronous:
             return run_on_loop(self.aread(chunks))
-        fetched: Fetched = self._drive(self._steps(chunks), self.key(chunks[0]))
+        fetched: Fetched = self._drive(self._steps(chunks, MIB), self.key(chunks[0]))
         return fetched
 
     def _drive(self, steps: Generator[ByteRange | Future[Any], Any, Any], key: str) -> Any:
@@ -172,9 +182,9 @@ class ZarrSource:
                 cost.gets, cost.bytes = cost.gets + 1, cost.bytes + length
             yield raw
 
-    async def aread(self, chunks: Sequence[Chunk]) -> Fetched:
-        """Read chunks of one object on the event loop."""
-        steps, key, answer = self._steps(chunks), self.key(chunks[0]), None
+    async def aread(self, chunks: Sequence[Chunk], gap: int = MIB) -> Fetched:
+        """Read chunks of one object on the event loop; byte ranges at most ``gap`` apart are read as one."""
+        steps, key, answer = self._steps(chunks, gap), self.key(chunks[0]), None
         while True:
             try:
                 step = steps.send(answer)
@@ -189,7 +199,7 @@ class ZarrSource:
             except BaseException as error:
                 steps.throw(error)
 
-    def _steps(self, chunks: Sequence[Chunk]) -> Generator[ByteRange | Future[Any], Any, Fetched]:
+    def _steps(self, chunks: Sequence[Chunk], gap: int) -> Generator[ByteRange | Future[Any], Any, Fetched]:
         """What to read, step by step: yields a byte range of the object or a future, and is sent what it gave.
 
         Written once for both kinds of store; an error of a step is thrown in here.
@@ -206,7 +216,8 @@ class ZarrSource:
             return fetched
         spans = self.stored.ranges_in_shard(index, chunks, shard)
         present = [k for k, span in enumerate(spans) if span is not None]
-        for start, stop, members in coalesce([spans[k] for k in present], self._max_gap):  # type: ignore[misc]
+        gap = gap if self._max_gap is None else self._max_gap
+        for start, stop, members in coalesce([spans[k] for k in present], gap):  # type: ignore[misc]
             blob = yield RangeByteRequest(start, stop)
             fetched.gets += 1
             length = -1 if blob is None else len(blob)
@@ -217,9 +228,7 @@ class ZarrSource:
                 fetched.raw[present[member]] = blob[first - start : last - start]
         return fetched
 
-    def _whole_shard(
-        self, chunks: Sequence[Chunk], fetched: Fetched
-    ) -> Generator[ByteRange | Future[Any], Any, bool]:
+    def _whole_shard(self, chunks: Sequence[Chunk], fetched: Fetched) -> Generator[ByteRange | Future[Any], Any, bool]:
         """Read a shard of which every chunk is wanted at once, index and all, if its index is not known; else False."""
         (shard,) = self.objects_of(chunks[:1])
         if shard in self._indexes or len(chunks) != self.stored.chunks_in(shard):
@@ -299,7 +308,7 @@ class BlockSource:
         Given a slice per dimension, returns the values in the order of ``dims``; thread-safe.
     """
 
-    synchronous, sharded, decodes_into = True, False, False
+    synchronous, sharded, decodes_into, patient = True, False, False, False
 
     def __init__(
         self,
@@ -334,7 +343,7 @@ class BlockSource:
             cost.gets, cost.bytes = cost.gets + 1, cost.bytes + raw.nbytes
             yield raw
 
-    async def aread(self, chunks: Sequence[Chunk]) -> Fetched:
+    async def aread(self, chunks: Sequence[Chunk], gap: int = MIB) -> Fetched:
         """Never called: blocks are read on the calling thread."""
         raise NotImplementedError
 

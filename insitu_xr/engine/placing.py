@@ -15,7 +15,7 @@ class Sink(Protocol):
     """Takes the chunks of one unit of one variable; any thread, different targets at once."""
 
     def direct(self, target: Target) -> npt.NDArray[Any] | None:
-        """Contiguous memory that a chunk may be decoded into if all of it goes there as it is; None if there is none."""
+        """Contiguous memory that a chunk may be decoded into if all of it goes there as it is; None without one."""
 
     def put(self, target: Target, piece: npt.NDArray[Any]) -> None:
         """Write values, shape (rows per sample dimension..., *part of the field), to their place in the field."""

@@ -14,6 +14,7 @@ from insitu_xr.engine.decode import Job, VariableReader
 from insitu_xr.engine.events import Meter
 from insitu_xr.engine.fetch import Fetched
 from insitu_xr.engine.gather import Gatherer
+from insitu_xr.engine.pacing import Pace
 from insitu_xr.engine.placing import Sink, SlotSink, SpreadSink
 from insitu_xr.engine.slots import Ledger, SlotStore
 from insitu_xr.errors import ReadError
@@ -104,7 +105,7 @@ class Tally:
         return {**own, "gets": self.cost.gets, "bytes_read": self.cost.bytes, "store_seconds": self.read_seconds}
 
 
-class Failed(Exception):  # noqa: N818  (it carries the error to where it is told)
+class Failed(Exception):
     """A job failed; carries the error for the batch that needs it."""
 
     def __init__(self, error: ReadError) -> None:
@@ -156,5 +157,6 @@ class Machine:
     ledger: Ledger
     meter: Meter
     limits: Limits
+    pace: Pace
     threads: int
     inflight_bytes: int

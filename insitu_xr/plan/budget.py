@@ -167,9 +167,7 @@ def _share(
 ) -> tuple[int, ...]:
     """Slots of each group: what it needs, and of the rest a share in proportion to what it could use."""
     without = without or [False] * len(groups)
-    wanted = [
-        0 if none else (g.n_units - n) * g.slot_bytes for g, n, none in zip(groups, needed, without, strict=True)
-    ]
+    wanted = [0 if none else (g.n_units - n) * g.slot_bytes for g, n, none in zip(groups, needed, without, strict=True)]
     total = sum(wanted)
     slots = []
     for group, n, want in zip(groups, needed, wanted, strict=True):

@@ -157,9 +157,7 @@ def is_redrawn(request: Request) -> bool:
     return bool(request.shuffle) or request.weights is not None or request.sampler is not None
 
 
-def _mixed(
-    sequence: IntArray, starts: IntArray, block: int, part: int, rng: np.random.Generator
-) -> IntArray:
+def _mixed(sequence: IntArray, starts: IntArray, block: int, part: int, rng: np.random.Generator) -> IntArray:
     """Permute the samples of every block; blocks begin anew with the part of every rank, so ranks share no block."""
     whole, inner = np.divmod(np.arange(len(sequence)), part)
     within = np.maximum(starts - whole * part, 0) if len(starts) else starts

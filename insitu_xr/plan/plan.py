@@ -22,6 +22,9 @@ from insitu_xr.plan.request import Dropped, Request
 from insitu_xr.plan.schedule import count_reads
 from insitu_xr.plan.spread import Spread, can_spread
 
+#: nothing is kept for the next epoch where it would be less than this part
+KEPT_PART = 0.25
+
 _HOW = {"stored": "in place", "memory": "from memory", "foreign": "through xarray"}
 
 
@@ -48,6 +51,8 @@ class ReadPlan:
     stride: int = 1
     #: where chunks of some groups, those without slots, go straight into the batches; None if that does not pay
     spread: Budget | None = None
+    #: keep chunks for the next epoch: from the first one on, or never; None where it is to be decided by the source
+    keep: bool | None = None
 
     @classmethod
     def of(
@@ -56,6 +61,7 @@ class ReadPlan:
         memory: int | None,
         limits: Limits,
         stacks: Mapping[str, Stack] | None = None,
+        keep: bool | None = None,
     ) -> ReadPlan:
         """Plan a request.
 
@@ -69,7 +75,7 @@ class ReadPlan:
         groups = access_groups(request)
         runs = runs_of(request, groups)
         stride, budget = _divided(request, runs, groups, stacks, memory, limits)
-        plan = cls(request, groups, runs, budget, stacks, stride)
+        plan = cls(request, groups, runs, budget, stacks, stride, keep=keep)
         plan = replace(plan, spread=plan._spread_budget(limits))
         if request.sampler is not None:
             plan.order(0)  # what a sampler of the caller returns is checked before any data is read
@@ -86,6 +92,22 @@ class ReadPlan:
                 if walk.reads <= self._reads_of(group, self.budget.slots[k]):
                     free[k], window = True, max(window, walk.window)
         return divide_spread(self.groups, free, window, self.budget, limits) if any(free) else None
+
+    def keeps(self, epochs: int) -> bool:
+        """Whether chunks are kept for the next epoch once so many have begun before.
+
+        That there is a next one is certain only once a second has begun; but what comes from a remote store is too dear
+        to be read twice.
+        """
+        if self.keep is not None:
+            return self.keep
+        if not epochs and not any(x.spec.asynchronous for g in self.groups for x in g.layouts):
+            return False
+        return self.budget.slot_bytes >= KEPT_PART * sum(g.n_units * g.slot_bytes for g in self.groups)
+
+    def budget_of(self, epochs: int) -> Budget:
+        """How memory is used once so many epochs have begun before."""
+        return self.budget if self.spread is None or self.keeps(epochs) else self.spread
 
     # -- epochs --------------------------------------------------------------------------------------------------
 
@@ -158,7 +180,7 @@ class ReadPlan:
     @cached_property
     def reads_by_group(self) -> tuple[int, ...]:
         """Chunks that the first epoch fetches, per access group."""
-        budget = self.spread or self.budget
+        budget = self.budget_of(0)
         every = range(self.n_batches)
         return tuple(
             self._reads_of(g, n) if n else self.spread_of(g, 0, every, budget.depth).reads
