@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +61,6 @@ def _absent_units(layout: Layout, parts: Sequence[Part]) -> npt.NDArray[np.bool_
     for part in parts:
         assert isinstance(part.source, ZarrSource)
         present.append(part.source.stored.stored_keys())
-    reader: Any = VariableReader(layout, parts, layout.spec.dtype)
-    keys = ([(job.part, job.source.key(job.chunks[0])) for job in reader.jobs(u, 0)] for u in range(layout.n_units))
+    reader = VariableReader(layout, parts, layout.spec.dtype)
+    keys = ([(j.unit.part, j.source.key(j.chunks[0])) for j in reader.jobs(u)] for u in range(layout.n_units))
     return np.array([not any(key in present[part] for part, key in unit) for unit in keys], bool)

@@ -61,7 +61,7 @@ class Limits:
     threads: int = _cores()
     prefetch: int = 2
     max_inflight: int | None = None
-    inflight_bytes: int = 64 * MIB
+    inflight_bytes: int = 256 * MIB
     job_bytes: int = 16 * MIB
     max_gap_bytes: int | None = None
     tries: int = 3

@@ -197,8 +197,8 @@ class Loader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._check_stores()
-        names = ("plan", "_materials", "_context", "_limits", "_progress")
-        names += ("_batches", "_epoch", "_skip", "_consumed")
+        made_of = ("plan", "_materials", "_context", "_limits", "_progress")
+        names = [*made_of, "_batches", "_epoch", "_skip", "_consumed"]
         return _restore, (dumps({name: getattr(self, name) for name in names}),)
 
     def _check_stores(self) -> None:
@@ -245,14 +245,19 @@ class Loader:
         self._running = weakref.ref(epoch)
         return epoch
 
+    @property
+    def _is_remote(self) -> bool:
+        return any(x.spec.asynchronous for g in self.plan.groups for x in g.layouts)
+
     def _executor(self, machine: Machine, budget: Budget, epoch: int, batches: range, keeping: bool) -> Executor:
-        plan, walks = self.plan, []
+        plan, walks, remote = self.plan, [], self._is_remote
         for store in machine.stores:
             if keeping:
                 uses, slots = plan.uses(store.group, epoch, batches, self._batches), store.n_slots
             else:
                 uses = plan.uses_alone(store.group, epoch, batches)
-                slots = max(lean_slots(store.group, uses, store.n_slots), store.touched)
+                # What takes long to come is read as far ahead as there is room.
+                slots = store.n_slots if remote else max(lean_slots(store.group, uses, store.n_slots), store.touched)
             walks.append(Residency(uses, slots, store.resident()))
         free = [g for g, n in zip(plan.groups, budget.slots, strict=True) if not n]
         spreads = [plan.spread_of(g, epoch, batches, budget.most) for g in free]

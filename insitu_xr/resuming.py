@@ -48,7 +48,8 @@ def fingerprint(plan: ReadPlan, batches: range) -> dict[str, Any]:
         "batches": [batches.start, batches.stop],
     }
     if request.shuffle:
-        found["shuffle_window"] = plan.runs.block
+        # Blocks of whole runs are others than blocks of so many samples.
+        found["shuffle_window"] = plan.runs.block if plan.runs.cut else f"by default, {plan.runs.block}"
         found["runs"] = digest(plan.runs.order, plan.runs.bounds)
     return found
 

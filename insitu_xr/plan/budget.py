@@ -120,8 +120,11 @@ def divide_spread(
     spare -= (threads - 1) * placing.per_thread
     extra = placing.extra(limits, spare // 2)
     spare -= extra
-    more = min(window + limits.prefetch, spare // (2 * size) if size else 0)
+    # Reads are under way for open batches alone, so many of those are needed where each takes long to come.
+    wanted = max(window + limits.prefetch, -(-(placing.flying + extra) // max(1, size)))
+    more = min(wanted, spare // (2 * size) if size else 0)
     spare -= more * size
+    depth += more if extra else 0
     slots = _share(groups, needed, spare, spread)
     return replace(
         kept,
@@ -129,7 +132,7 @@ def divide_spread(
         needed=needed,
         threads=threads,
         depth=depth,
-        most=depth + more,
+        most=depth if extra else depth + more,
         inflight_bytes=placing.flying + extra,
         scratch_bytes=threads * placing.per_thread,
         slot_bytes=sum(n * g.slot_bytes for n, g in zip(slots, groups, strict=True)),
