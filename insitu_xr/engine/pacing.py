@@ -15,7 +15,7 @@ from enum import Enum
 from insitu_xr.engine.costs import Costs
 
 #: reads allowed at first, and at most where nothing else is said
-START, MOST = 128, 512
+START, MOST = 64, 256
 #: how much a landing raises the limit while it grows: it is three times as high after every round
 GROWTH = 2
 #: what a read costs beside its bytes, in bytes, so that small reads count as well
