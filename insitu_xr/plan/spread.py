@@ -127,9 +127,7 @@ def _window(batches: IntArray, units: IntArray, most: int) -> int:
     return int(spans[spans <= most].max(initial=1))
 
 
-def visits_of(
-    batches: IntArray, units: IntArray, window: int
-) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], IntArray]:
+def visits_of(batches: IntArray, units: IntArray, window: int) -> tuple[npt.NDArray[np.bool_], IntArray]:
     """Which uses begin a visit, and the batch that each visit began at; uses come by unit, then by batch."""
     fresh = np.ones(len(units), bool)
     fresh[1:] = units[1:] != units[:-1]
