@@ -18,7 +18,7 @@ BATCHES_PER_BLOCK = 2
 #: and at least this many runs, so that neighbouring chunks mix with distant ones
 RUNS_PER_BLOCK = 2
 #: a run is this many times as long as a window reaches, so that few windows leave their run
-RUN_PER_REACH = 10
+RUN_PER_REACH = 9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
