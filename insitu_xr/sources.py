@@ -7,11 +7,11 @@ import os
 import re
 import uuid
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, override
 
-from zarr.storage import FsspecStore, LocalStore, ObjectStore, WrapperStore
+from zarr.storage import FsspecStore, LocalStore, ObjectStore, WrapperStore, ZipStore
 
 from insitu_xr.engine._zarr import run_on_loop
 
@@ -25,6 +25,7 @@ PROCESS = uuid.uuid4().hex[:12]
 
 _USER = re.compile(r"(?<=//)[^/@\s]*@")
 _QUERY = re.compile(r"\?[^\s\"')>]*")
+_FRAGMENT = re.compile(r"(//[^\s\"')>#]*)#[^\s\"')>]*")
 _ADDRESS = re.compile(r" (object )?at 0x[0-9a-fA-F]+")
 
 #: what openers know of stores, by the identity of the store, for few stores can be hashed
@@ -128,7 +129,9 @@ def source_of(store: Any, *, ask: bool = False) -> Source:
         return Source(kind="icechunk", url="icechunk:", snapshot=snapshot, uncommitted=PROCESS if changed else None)
     facts: dict[str, Any] = {"kind": "zarr", "url": place_of(store), **_endpoint(store)}
     if isinstance(store, LocalStore):
-        return Source(**facts, **_stat(Path(store.root)))
+        return Source(**facts, **_stat(Path(store.root) / name for name in DOCUMENTS))
+    if isinstance(store, ZipStore):
+        return Source(**facts, **_stat([Path(str(store.path))]))
     if ask and (evidence := _ask(store)):
         note(store, Source(**facts, **evidence))
         return Source(**facts, **evidence)
@@ -147,6 +150,8 @@ def place_of(store: Any) -> str:
     store = unwrapped(store)
     if isinstance(store, LocalStore):
         return f"file://{os.path.abspath(store.root)}"
+    if isinstance(store, ZipStore):
+        return f"file://{os.path.abspath(str(store.path))}"
     if isinstance(store, FsspecStore):
         return _fsspec_place(store)
     if isinstance(store, ObjectStore) and (url := _obstore_place(store.store)):
@@ -177,6 +182,8 @@ def _fsspec_place(store: FsspecStore) -> str:
         return f"memory://{path} of process {PROCESS}"
     if protocol in ("file", "local"):
         return f"file://{os.path.abspath(path)}"
+    if isinstance(within := _options(store).get("fo"), str):  # one file that holds a file system, such as a zip
+        return without_secrets(f"{protocol}://{path}::{within}")
     protocol = {"gcs": "gs", "s3a": "s3", "abfs": "az", "abfss": "az"}.get(protocol, protocol)
     return without_secrets(path if "://" in path else f"{protocol}://{path}").rstrip("/")
 
@@ -194,10 +201,16 @@ def _endpoint(store: Any) -> dict[str, str]:
     return {}
 
 
-def _stat(root: Path) -> dict[str, Any]:
-    for name in DOCUMENTS:
+def _options(store: FsspecStore) -> Mapping[str, Any]:
+    """What a file system was made with, without what makes it asynchronous."""
+    options: Mapping[str, Any] = getattr(store.fs, "sync_fs", store.fs).storage_options
+    return options
+
+
+def _stat(paths: Iterable[Path]) -> dict[str, Any]:
+    for path in paths:
         try:
-            stat = (root / name).stat()
+            stat = path.stat()
         except OSError:
             continue
         return {"mtime": _mtime(stat.st_mtime), "size": stat.st_size}
@@ -247,11 +260,11 @@ def _mtime(seconds: float) -> str:
 
 
 def without_secrets(url: str) -> str:
-    """Leave out the user and the query of a URL, where credentials and signatures are.
+    """Leave out the user, the query and the fragment of a URL, where credentials and signatures are.
 
     Examples
     --------
     >>> without_secrets("https://me:password@host/era5.zarr?signature=abc")
     'https://host/era5.zarr'
     """
-    return _QUERY.sub("", _USER.sub("", url))
+    return _FRAGMENT.sub(r"\1", _QUERY.sub("", _USER.sub("", url)))

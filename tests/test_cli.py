@@ -91,6 +91,11 @@ def test_info_of_a_store_without_times(tmp_path: Path) -> None:
     assert lines_with(shown, "none, for a plan", "sample_dim must be given")
 
 
+def test_info_of_a_group_of_groups(tmp_path: Path) -> None:
+    write(tmp_path / "a.zarr", group="fine")
+    assert "none, for there are no variables here; choose a group with --group" in ran("info", str(tmp_path / "a.zarr"))
+
+
 def test_plan_prints_what_the_library_plans(store: str) -> None:
     shown = ran(
         *("plan", store, "-v", "t2m,z", "--time", "2000-02-26/2000-02", "--leads", "0h,12h", "--shuffle"),
@@ -152,6 +157,8 @@ def test_options_of_xarray_and_groups(tmp_path: Path) -> None:
         (["info", "--storage-option", "region"], "--storage-option must be KEY=VALUE, but got 'region'"),
         (["info", "--storage-option", "region=x"], "storage_options must be given for a remote URL"),
         (["info", "-o", "branch=main"], "got ['branch']"),
+        (["info", "-o", "group=x"], "--option must be of the adapter or of xarray, but got ['group']"),
+        (["info", "--storage-option", "a=1", "--storage-option", "a.b=2"], "--storage-option must give 'a' once"),
         (["info", "--group", "fine"], "group must be one of the store's, but got 'fine'"),
     ],
 )
@@ -184,6 +191,12 @@ def test_a_process_of_its_own(store: str) -> None:
     assert failing.returncode == 1
     assert failing.stderr.startswith("insitu-xr: source must be a path")
     assert failing.stdout == ""
+
+
+def test_a_module_that_is_run() -> None:
+    command = [sys.executable, "-m", "insitu_xr.cli", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Usage: insitu-xr ")
 
 
 def test_without_typer_it_says_what_to_install() -> None:

@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,24 @@ def write(path: Path, values: int = 0) -> Path:
         ("https://account.blob/a.zarr?sv=1&sig=SECRET", "https://account.blob/a.zarr"),
         ('object_store://HTTPStore("https://u:p@h/x?sig=abc")/t2m', 'object_store://HTTPStore("https://h/x")/t2m'),
         ("s3://bucket/a@b.zarr", "s3://bucket/a@b.zarr"),
+        ("https://host/a.zarr#token=SECRET and b#c", "https://host/a.zarr and b#c"),
     ],
 )
 def test_users_and_queries_are_left_out(url: str, expected: str) -> None:
     assert without_secrets(url) == expected
+
+
+def test_zip_files_are_told_apart_wherever_they_are_opened_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        shutil.make_archive(str(tmp_path / name), "zip", write(tmp_path / f"{name}.zarr"))
+    monkeypatch.chdir(tmp_path)
+    source = insitu_xr.open_dataset("a.zip").insitu.source
+    assert source.url == f"file://{tmp_path}/a.zip"
+    assert set(source.version) == {"mtime", "size"}
+    chained = [insitu_xr.open_dataset(f"zip::file://{tmp_path}/{name}.zip", backend="fsspec") for name in ("a", "b")]
+    assert [ds.insitu.source.url for ds in chained] == [f"zip://::{tmp_path}/{name}.zip" for name in ("a", "b")]
 
 
 KEYS: Any = {"access_key_id": "KEY", "secret_access_key": "SECRET", "region": "eu-west-1"}

@@ -17,6 +17,8 @@ __all__ = ["ArraylakeOpener", "opener"]
 _SCHEME = "arraylake://"
 #: as the client has it: two characters at least
 _NAME = re.compile(r"\w[\w.-]+/\w[\w.-]+", re.ASCII)
+#: a user with a password, and a query
+_SECRETS = re.compile(r"(?<=://)[^/@\s]*@|\?.*")
 _LOGIN = "run `arraylake auth login`, set ARRAYLAKE_TOKEN, or pass token="
 _REFUSED = re.compile(r"AccessDenied|Forbidden|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|InvalidToken")
 _SHOWN = 10
@@ -99,7 +101,8 @@ def _named(source: str) -> str:
     name = str(source).removeprefix(_SCHEME).strip("/")
     if not _NAME.fullmatch(name):
         raise RequestError(
-            f"url must be arraylake://organisation/repository, but got {source!r}; give a group within it as group="
+            f"url must be arraylake://organisation/repository, but got {_SECRETS.sub('', str(source))!r}; give a group "
+            "within it as group="
         )
     return name
 

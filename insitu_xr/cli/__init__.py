@@ -21,4 +21,4 @@ def main() -> None:
             f"insitu-xr: typer must be installed for the command, but got no module {error.name!r}; "
             "pip install insitu-xr[cli]"
         )
-    app()
+    app(prog_name="insitu-xr")

@@ -107,10 +107,13 @@ def failing_plainly() -> Iterator[None]:
 
 
 def _opened(
-    url: str, group: str | None, storage: Sequence[str] | None, options: Sequence[str] | None, backend: str
+    url: str, group: str | None, storage: Sequence[str] | None, options: Sequence[str] | None, backend: Any
 ) -> xr.Dataset:
-    given: Any = {"backend": backend, **settings(options or (), "option")}
-    return open_dataset(url, group=group, storage_options=settings(storage or (), "storage-option") or None, **given)
+    given: Any = settings(options or (), "option")
+    if taken := sorted({"source", "group", "storage_options", "backend"} & set(given)):
+        raise RequestError(f"--option must be of the adapter or of xarray, but got {taken}; these have their own")
+    reached = settings(storage or (), "storage-option") or None
+    return open_dataset(url, group=group, storage_options=reached, backend=backend, **given)
 
 
 def settings(given: Sequence[str], thing: str) -> dict[str, Any]:
@@ -134,6 +137,8 @@ def settings(given: Sequence[str], thing: str) -> dict[str, Any]:
         target = found
         for part in outer:
             target = target.setdefault(part, {})
+            if not isinstance(target, dict):
+                raise RequestError(f"--{thing} must give {part!r} once, but got a value and parts of it; give one")
         target[name] = value
     return found
 

@@ -44,7 +44,7 @@ def describe_dataset(ds: xr.Dataset) -> str:
     sections = {
         "source": repr(ds.insitu.source).splitlines()[1:],
         "dimensions": [f"  {line}" for dim in ds.dims for line in _dimension(ds, str(dim))],
-        "variables": [f"  {line}" for line in _table(ds, arrays)],
+        "variables": [f"  {line}" for line in _table(ds, arrays)] if arrays else [],
         "suggested": [f"  {line}" for line in _suggestions(ds, arrays)],
     }
     return "\n\n".join("\n".join([title, *lines]) for title, lines in sections.items() if lines)
@@ -132,6 +132,8 @@ def _codec(codec: Any) -> str:
 
 
 def _suggestions(ds: xr.Dataset, arrays: dict[str, zarr.Array[Any] | None]) -> list[str]:
+    if not arrays:
+        return ["none, for there are no variables here; choose a group with --group"]
     names = [str(name) for name in ds.data_vars if ds[name].dtype.kind in "biufc"]
     try:
         (dim,) = time_like(ds, list(dict.fromkeys(str(d) for n in names for d in ds[n].dims)))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 import xarray as xr
@@ -73,10 +73,8 @@ def open_dataset(
     >>> insitu_xr.open_dataset("memory://open-dataset-example")["t2m"].values
     array([0., 1., 2.])
     """
-    if backend not in ("obstore", "fsspec"):
-        raise RequestError(f"backend must be 'obstore' or 'fsspec', but got {backend!r}; give one of them")
-    if isinstance(source, Path):
-        source = str(source)
+    _check(group, storage_options, backend)
+    source = _named(source)
     given = dict(storage_options or {})
     if isinstance(source, zarr.Group | zarr.Array) or (isinstance(source, Store) and claiming(source) is None):
         _refuse_options(source, given)
@@ -84,9 +82,32 @@ def open_dataset(
     opener = _opener(source, group, backend)
     if opener is not None:
         return _open_through(opener, source, group, given, options)
-    with explaining(shown(source)):
+    with explaining(shown(source), stores.unknown_argument if backend == "fsspec" else None):
         place = _place(source, group, given, backend)
         return _open(place, group, options)
+
+
+def _check(group: Any, storage_options: Any, backend: Any) -> None:
+    if backend not in ("obstore", "fsspec"):
+        raise RequestError(f"backend must be 'obstore' or 'fsspec', but got {shown(backend)}; give one of them")
+    if not isinstance(storage_options, Mapping | None):
+        raise RequestError(
+            f"storage_options must be a mapping of names to values, but got a {type(storage_options).__qualname__}; "
+            "give a dict"
+        )
+    if not isinstance(group, str | None) or (group and not {".", ".."}.isdisjoint(group.split("/"))):
+        raise RequestError(f"group must be a path within the store, such as 'a/b', but got {group!r}; give one")
+
+
+def _named(source: Any) -> Any:
+    """The text of a path, with ``~`` written out; other sources as they are."""
+    if isinstance(source, os.PathLike):
+        source = os.fspath(source)
+    if not isinstance(source, str):
+        return source
+    if not source.strip():
+        raise refuse(source, stores.SCHEMES)
+    return os.path.expanduser(source)
 
 
 def _opener(source: Any, group: str | None, backend: str) -> Opener | None:
@@ -163,7 +184,7 @@ def _open(place: stores.Place, group: str | None, options: Mapping[str, Any]) ->
             if group is None:
                 raise
             raise _no_group(place.store, group) from error
-        except (ContainsArrayError, FileNotFoundError):
+        except (ContainsArrayError, FileNotFoundError, AttributeError):  # the last where metadata are consolidated
             array = _array_at(place.store, group)
             if array is None:
                 raise

@@ -18,6 +18,9 @@ _REFUSED = re.compile(
     r"AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|Forbidden|Unauthorized|\b40[13]\b"
 )
 _ABSENT = re.compile(r"NoSuchKey|\b404\b")
+_QUOTED = re.compile(r'"[^"]*"')
+#: how obstore begins to tell of a value, which it then repeats
+_CONFIG = "Generic Config error"
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
 _NO_CREDENTIALS = re.compile(r"169\.254\.|metadata\.google|NoCredentials|Unable to locate credentials", re.IGNORECASE)
 
@@ -38,7 +41,7 @@ def explaining(name: str, first: Callable[[BaseException, str], InsituError | No
             raise
         # What a store says may hold the signature of a URL.
         told = " ".join(map(str, _causes(error)))
-        raise explained from (error if without_secrets(told) == told else None)
+        raise explained from (error if without_secrets(told) == told and _CONFIG not in told else None)
 
 
 def explain(error: BaseException, name: str) -> InsituError | None:
@@ -50,6 +53,11 @@ def explain(error: BaseException, name: str) -> InsituError | None:
         return RequestError(
             f"storage_options must be those of obstore, but for {name} got another one ({first}); s3fs and other "
             "fsspec file systems take theirs with backend='fsspec'"
+        )
+    if _CONFIG in told:
+        return RequestError(
+            f"storage_options must have values that obstore can read, but for {name} got another one "
+            f"({_QUOTED.sub("'***'", first)}); times are such as '30s', switches True or False"
         )
     if "builder error" in told and "http://" in told:
         return RequestError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,30 @@ SCHEMES = ("file", "memory", "s3", "gs", "az", "http", "https")
 _ALIASES = {"s3a": "s3", "gcs": "gs", "azure": "az", "abfs": "abfs", "abfss": "abfss", "adl": "adl"}
 #: connections that botocore keeps: its own ten would hold back what the engine has in flight
 _POOL = 64
+#: options of the connection, which belong into client_options; obstore panics where they stand among the others
+_OF_CLIENT = frozenset(
+    {
+        "allow_http",
+        "allow_invalid_certificates",
+        "connect_timeout",
+        "default_content_type",
+        "default_headers",
+        "http1_only",
+        "http2_only",
+        "http2_keep_alive_interval",
+        "http2_keep_alive_timeout",
+        "http2_keep_alive_while_idle",
+        "http2_max_frame_size",
+        "pool_idle_timeout",
+        "pool_max_idle_per_host",
+        "proxy_ca_certificate",
+        "proxy_excludes",
+        "proxy_url",
+        "randomize_addresses",
+        "timeout",
+        "user_agent",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +78,17 @@ def is_ours(scheme: str) -> bool:
 
 
 def local_path(source: str) -> Path | None:
-    """The path that a local name or a ``file://`` URL stands for."""
+    """The path that a local name or a ``file://`` URL stands for; None for other URLs."""
     scheme = scheme_of(source)
-    return Path(source) if not scheme else Path(unquote(urlsplit(source).path)) if scheme == "file" else None
+    if scheme != "file":
+        return None if scheme else Path(source)
+    parts = urlsplit(source)
+    if parts.netloc not in ("", "localhost") or not parts.path:
+        raise RequestError(
+            f"url must have three slashes before a local path, but got {shown(source)}; write file:///path, or leave "
+            "out file://"
+        )
+    return Path(unquote(parts.path))
 
 
 def has_documents(path: Path) -> bool:
@@ -70,7 +103,7 @@ def local(path: Path, group: str | None) -> Place:
     if path.is_file() and path.suffix == ".zip":
         from zarr.storage import ZipStore
 
-        return Place(ZipStore(path, mode="r", read_only=True))
+        return Place(ZipStore(os.path.abspath(path), mode="r", read_only=True))
     rooted = has_documents(path)
     if not rooted and not (group and has_documents(path / group.strip("/"))):
         raise not_zarr(repr(str(path)))
@@ -90,6 +123,11 @@ def _obstore(url: str, options: Mapping[str, Any]) -> Any:
 
     parts = urlsplit(url)
     scheme = _ALIASES.get(parts.scheme.lower(), parts.scheme.lower())
+    if misplaced := sorted(name for name in options if str(name).lower() in _OF_CLIENT):
+        raise RequestError(
+            f"storage_options must have options of the connection in client_options, but got {misplaced} among the "
+            f"others; write client_options={{{misplaced[0]!r}: ...}}"
+        )
     try:
         if scheme not in ("http", "https"):
             return from_url(urlunsplit(parts._replace(scheme=scheme)), **options)
@@ -196,3 +234,13 @@ def fsspec_store(url: str, options: Mapping[str, Any]) -> FsspecStore:
             f"scheme must be known to fsspec, but got {scheme_of(url)!r} in {shown(url)}; see "
             "fsspec.available_protocols()"
         ) from error
+
+
+def unknown_argument(error: BaseException, name: str) -> RequestError | None:
+    """The error for an option that a file system does not know: they say so when they first connect."""
+    if not isinstance(error, TypeError) or "unexpected keyword argument" not in str(error):
+        return None
+    return RequestError(
+        f"storage_options must be those of the file system, but for {name} got another one ({error}); obstore takes "
+        "its own with backend='obstore'"
+    )

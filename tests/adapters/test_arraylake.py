@@ -254,11 +254,19 @@ def test_a_bucket_that_refuses_the_keys_is_said_to(stub: Arraylake, server: S3Se
 
 
 @pytest.mark.parametrize(
-    "wrong", ["arraylake://acme", "arraylake://acme/era5/group", "arraylake://", "arraylake://a/b"]
+    "wrong",
+    [
+        "arraylake://acme",
+        "arraylake://acme/era5/group",
+        "arraylake://",
+        "arraylake://a/b",
+        "arraylake://me:SECRET@a/b?c=SECRET",
+    ],
 )
 def test_names_have_two_parts(wrong: str) -> None:
-    with pytest.raises(RequestError, match="arraylake://organisation/repository, but got"):
+    with pytest.raises(RequestError, match="arraylake://organisation/repository, but got") as caught:
         opened(wrong, token=TOKEN)
+    assert "SECRET" not in str(caught.value)
 
 
 def test_a_token_has_a_form(stub: Arraylake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -305,11 +305,14 @@ def test_what_contradicts_itself_is_refused(
         ("icechunk:///", "three slashes"),
         ("icechunk+ftp://host/era5", r"icechunk\+s3://bucket/prefix.*but got 'icechunk\+ftp://host/era5'"),
         ("icechunk+s3:///era5", "but got"),
+        ("icechunk://me:SECRET@repo/era5", "three slashes.*'icechunk://repo/era5'"),
+        ("icechunk+ftp://me:SECRET@host/era5?sig=SECRET", "but got 'icechunk\\+ftp://host/era5'"),
     ],
 )
 def test_urls_that_name_no_place_are_refused(wrong: str, expected: str) -> None:
-    with pytest.raises(RequestError, match=expected):
+    with pytest.raises(RequestError, match=expected) as caught:
         opened(wrong)
+    assert "SECRET" not in str(caught.value)
 
 
 def test_no_repository_is_said_to_be_none(tmp_path: Path) -> None:

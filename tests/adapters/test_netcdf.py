@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -287,6 +288,19 @@ def test_opening_again_asks_for_the_version_alone(server: Served, weather_file: 
 def test_classic_files_over_http(server: Served) -> None:
     with xr.open_dataset(SAMPLES / "space_weather.nc") as want:
         assert_same(insitu_xr.open_dataset(f"netcdf+{server.url}/classic.nc"), want)
+
+
+def test_secrets_of_a_url_are_not_shown(server: Served) -> None:
+    url = server.url.replace("//", "//me:PASSWORD@")
+    ds = insitu_xr.open_dataset(f"{url}/weather.nc?sig=SIGNATURE")
+    assert ds.insitu.source.url == f"{server.url}/weather.nc"
+    with ds.insitu.loader(variables=["t2m"]) as loader:
+        shown = [repr(loader.plan), ds.insitu.split(fractions=(0.8, 0.2), variables=["t2m"]).to_json()]
+        next(iter(loader))
+    with pytest.raises(RequestError, match="wildcards") as caught:
+        insitu_xr.open_dataset(f"{url}/*.nc?sig=SIGNATURE")
+    for text in (*shown, str(caught.value)):
+        assert not re.search("PASSWORD|SIGNATURE", text)
 
 
 def test_what_is_not_served(server: Served) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from pathlib import Path
+import traceback
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -264,6 +266,35 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], dict[str, Any], type[InsituError
         RequestError,
         r"those of obstore for https://, but got \['access_key_id'\]",
     ),
+    "an option of the connection": (
+        lambda p: "s3://bucket/a.zarr",
+        {"storage_options": {"allow_http": True}},
+        RequestError,
+        r"in client_options, but got \['allow_http'\] among the others; write client_options=\{'allow_http': \.\.\.\}",
+    ),
+    "a value that cannot be read": (
+        lambda p: "s3://bucket/a.zarr",
+        {"storage_options": {"client_options": {"timeout": "SECRET"}}},
+        RequestError,
+        r"values that obstore can read, .*failed to parse '\*\*\*' as Duration",
+    ),
+    "not an option of a file system": (
+        lambda p: "s3://bucket/a.zarr",
+        {"storage_options": {"kee": "SECRET"}, "backend": "fsspec"},
+        RequestError,
+        "storage_options must be those of the file system.*'kee'",
+    ),
+    "options that are no mapping": (
+        lambda p: "s3://bucket/a.zarr",
+        {"storage_options": "region=SECRET"},
+        RequestError,
+        "storage_options must be a mapping of names to values, but got a str",
+    ),
+    "a group that is no name": (lambda p: write(p / "a"), {"group": 3}, RequestError, "group must be a path.*got 3"),
+    "a group elsewhere": (lambda p: write(p / "a"), {"group": "../b"}, RequestError, r"group must be a path.*'\.\./b'"),
+    "no name": (lambda p: " ", {}, RequestError, "source must be a path, a URL.*but got ' '"),
+    "two slashes": (lambda p: "file://a.zarr", {}, RequestError, "three slashes before a local path.*file://a.zarr"),
+    "another host": (lambda p: f"file://host{write(p / 'a')}", {}, RequestError, "three slashes before a local path"),
 }
 
 
@@ -274,6 +305,33 @@ def test_refused(tmp_path: Path, case: str) -> None:
         insitu_xr.open_dataset(source(tmp_path), **options)
     assert type(caught.value) is error
     assert re.search(pattern, str(caught.value)), str(caught.value)
+    assert "SECRET" not in "".join(traceback.format_exception_only(caught.value))
+    assert caught.value.__cause__ is None or "SECRET" not in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("way", ["~", "PurePath", "blank", "%20", "FILE", "localhost", "slash", "relative"])
+def test_ways_to_write_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    path = write(tmp_path / "a b.zarr")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    ways: dict[str, Any] = {
+        "~": "~/a b.zarr",
+        "PurePath": PurePath(path),
+        "blank": f"file://{path}",
+        "%20": f"file://{quote(str(path))}",
+        "FILE": f"FILE://{path}",
+        "localhost": f"file://localhost{path}",
+        "slash": f"{path}//",
+        "relative": "./a b.zarr",
+    }
+    assert insitu_xr.open_dataset(ways[way]).insitu.source.url == f"file://{path}"
+
+
+@pytest.mark.parametrize("consolidated", [True, False])
+def test_a_group_that_is_an_array(tmp_path: Path, consolidated: bool) -> None:
+    path = tmp_path / "a.zarr"
+    weather().to_zarr(path, consolidated=consolidated, zarr_format=2)
+    assert list(insitu_xr.open_dataset(path, group="t2m").data_vars) == ["t2m"]
 
 
 def test_a_broken_document_is_not_taken_for_nothing(tmp_path: Path) -> None:

@@ -85,14 +85,16 @@ class Place:
         if scheme == "file":
             return cls._folder(text, parts.netloc, unquote(parts.path))
         if scheme not in ("s3", "gs", "az") or not parts.netloc:
-            raise RequestError(f"url must be {_HINT}, but got {text!r}; name the bucket and the prefix so")
+            raise RequestError(
+                f"url must be {_HINT}, but got {without_secrets(text)!r}; name the bucket and the prefix so"
+            )
         return cls(scheme, parts.netloc, unquote(parts.path).strip("/"))
 
     @classmethod
     def _folder(cls, text: str, host: str, path: str) -> Place:
         if host not in ("", "localhost") or not path.strip("/"):
             raise RequestError(
-                f"url must have three slashes before a local path, but got {text!r}; write icechunk:///path"
+                f"url must have three slashes before a local path, but got {without_secrets(text)!r}; write icechunk:///path"
             )
         return cls("file", "", os.path.abspath(path))
 

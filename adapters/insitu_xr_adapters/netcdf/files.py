@@ -89,7 +89,20 @@ def _local_matches(url: str) -> list[str]:
 
 def shown(url: str) -> str:
     """What people call a file."""
-    return _pattern(url) if url.startswith("file://") else url.partition("?")[0]
+    return _pattern(url) if url.startswith("file://") else public(url)
+
+
+def public(url: str) -> str:
+    """A URL without a user, a password and a query.
+
+    Examples
+    --------
+    >>> public("https://me:pass@host/x.nc?sig=abc")
+    'https://host/x.nc'
+    """
+    scheme, _, rest = url.partition("?")[0].partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
 
 
 class Places:
@@ -110,16 +123,17 @@ class Places:
         import obstore.store
 
         parts = urlsplit(url)
-        base = f"{parts.scheme}://{parts.netloc}"
+        full = f"{parts.scheme}://{parts.netloc}"
+        base = public(full)
         if base not in self.stores:
             options = dict(self._options)
             if parts.scheme == "http":
                 options["client_options"] = {"allow_http": True, **(options.get("client_options") or {})}
             try:
-                self.stores[base] = obstore.store.from_url(base, **options)
+                self.stores[base] = obstore.store.from_url(full, **options)
             except ValueError as error:
                 raise RequestError(
-                    f"url must start with one of file, s3, gs, az, http, https, but got {url!r}; {error}"
+                    f"url must start with one of file, s3, gs, az, http, https, but got {shown(url)!r}; {error}"
                 ) from error
         return self.stores[base], unquote(parts.path).lstrip("/")
 
@@ -134,7 +148,7 @@ class Places:
         parts = urlsplit(url)
         if parts.scheme in ("http", "https"):
             raise RequestError(
-                f"wildcards must stand in a place that can be listed, but got {url!r}; give the URLs as a list"
+                f"wildcards must stand in a place that can be listed, but got {shown(url)!r}; give the URLs as a list"
             )
         store, pattern = self.locate(url)
         prefix = pattern[: min(pattern.find(sign) for sign in "*?[" if sign in pattern)].rpartition("/")[0]
@@ -166,4 +180,4 @@ class Places:
             raise NotFoundError(
                 f"file must exist, but got {shown(url)!r}, where there is none; check the URL"
             ) from error
-        return File(url, int(found["size"]), str(found.get("e_tag") or found["last_modified"]))
+        return File(public(url), int(found["size"]), str(found.get("e_tag") or found["last_modified"]))

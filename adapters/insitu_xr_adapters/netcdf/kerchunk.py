@@ -20,7 +20,7 @@ import numpy as np
 from insitu_xr.errors import MissingExtraError, NotFoundError, NotZarrError
 
 from .dataset import FileStore
-from .files import Places, as_url, shown
+from .files import Places, as_url, public, shown
 from .references import INLINED, File, Ranges, References, grid_shape
 from .store import local_path
 
@@ -42,7 +42,7 @@ def open_kerchunk(source: Any, options: Mapping[str, Any]) -> tuple[FileStore, M
     places = Places(options)
     url = as_url(os.fspath(source).removeprefix("reference::"))
     found = parquet_references(url, places) if _is_parquet(url) else json_references(url, places)
-    facts: dict[str, Any] = {"kind": "kerchunk", "url": url.partition("?")[0]}
+    facts: dict[str, Any] = {"kind": "kerchunk", "url": public(url)}
     if url.startswith("file://"):
         facts["size"] = os.stat(local_path(url)).st_size
     places.locate_all([file.url for file in found.files])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from insitu_xr.errors import RequestError
 
 from .cache import Cache, default_folder
-from .files import Places, as_urls, expand, shown
+from .files import Places, as_urls, expand, public, shown
 
 if TYPE_CHECKING:
     from .references import File, References
@@ -89,7 +89,7 @@ class NetCDFOpener:
         cache = Cache(None if reference_cache is False else Path(reference_cache or default_folder()))
         parts = references_of(urls, places, cache)
         if len(parts) == 1:
-            facts = {"kind": "netcdf", "url": urls[0].partition("?")[0], **_evidence(parts[0].files[0])}
+            facts = {"kind": "netcdf", "url": parts[0].files[0].url, **_evidence(parts[0].files[0])}
             return FileStore(split_contiguous(parts[0]), places.stores, facts), facts
         dim, parts = _order(parts, concat_dim)
         facts = {"kind": "netcdf", "url": _common(urls), "files": len(parts), "snapshot": _digest(parts)}
@@ -170,7 +170,7 @@ def _evidence(file: File) -> dict[str, Any]:
 
 def _common(urls: Sequence[str]) -> str:
     """The place that all files have in common."""
-    parts = [url.partition("?")[0].split("/")[:-1] for url in urls]
+    parts = [public(url).split("/")[:-1] for url in urls]
     shared = itertools.takewhile(lambda names: len(set(names)) == 1, zip(*parts, strict=False))
     return "/".join([*(names[0] for names in shared), "*"])
 
