@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from insitu_xr.batch import Batch
 from insitu_xr.engine.executor import Executor
 from insitu_xr.engine.tasks import Ready
-from insitu_xr.errors import ClosedError
+from insitu_xr.errors import ClosedError, ReadError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Course:
+    """What carries some batches out, and what makes the batches of what is ready, noting which the consumer has."""
+
+    executor: Executor
+    deliver: Callable[[Ready], Iterator[Batch]]
 
 
 class Epoch(Iterator[Batch]):
@@ -19,29 +28,34 @@ class Epoch(Iterator[Batch]):
 
     Parameters
     ----------
-    executor : Executor
+    course : Course
         Carries the epoch out.
     discard : callable
         Lets go of slots that a stuck read may yet write into.
-    deliver : callable
-        Makes the batches of what is ready, and notes which the consumer has.
+    singly : callable, optional
+        Another course from the next batch on, one batch at a time; for when one of several that are made together
+        cannot be made, since those before it can.
     bar : progress bar, optional
         Moves with every batch.
     """
 
     def __init__(
         self,
-        executor: Executor,
+        course: Course,
         discard: Callable[[], None],
-        deliver: Callable[[Ready], Iterator[Batch]],
+        singly: Callable[[], Course] | None = None,
         bar: Any = None,
     ) -> None:
-        self._executor, self._deliver, self._bar = executor, deliver, bar
+        self._discard, self._singly, self._bar = discard, singly, bar
         self._ended = False
         #: what is left of the step of the engine that was delivered last
         self._parts: Iterator[Batch] = iter(())
+        self._begin(course)
+
+    def _begin(self, course: Course) -> None:
+        self._executor, self._deliver = course.executor, course.deliver
         # The threads refer to the executor, never to this object, so leaving a loop early ends them.
-        self._finish = weakref.finalize(self, _finish, executor, discard, self._bar)
+        self._finish = weakref.finalize(self, _finish, course.executor, self._discard, self._bar)
 
     def __next__(self) -> Batch:
         """The next batch.
@@ -75,7 +89,7 @@ class Epoch(Iterator[Batch]):
         # Whoever asks for more is done with what was before: its memory can be used again.
         self._parts = iter(())
         try:
-            ready = self._executor.next() if not self._ended else None
+            ready = self._next_ready() if not self._ended else None
         except BaseException:
             self._ended = True
             self.close()
@@ -86,6 +100,19 @@ class Epoch(Iterator[Batch]):
             raise StopIteration
         self._parts = self._deliver(ready)
         return next(self._parts)
+
+    def _next_ready(self) -> Ready | None:
+        try:
+            return self._executor.next()
+        except ReadError:
+            if self._singly is None:
+                raise
+            singly, self._singly = self._singly, None
+            self._finish.detach()
+            if not self._executor.close():
+                self._discard()
+            self._begin(singly())
+            return self._executor.next()
 
     def close(self) -> None:
         """End the epoch. Idempotent."""

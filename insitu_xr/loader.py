@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Self
@@ -24,7 +24,7 @@ from insitu_xr.engine.gather import Gatherer
 from insitu_xr.engine.pacing import Pace
 from insitu_xr.engine.slots import Ledger, SlotStore
 from insitu_xr.engine.tasks import Machine, Ready
-from insitu_xr.epoch import Epoch, progress_bar
+from insitu_xr.epoch import Course, Epoch, progress_bar
 from insitu_xr.errors import ClosedError, RequestError, UnknownNameError, UnsupportedSourceError
 from insitu_xr.limits import MIB, Limits, format_bytes
 from insitu_xr.pickling import dumps, loads
@@ -86,7 +86,8 @@ class Loader:
         self._meter, self._ledger = Meter(), Ledger(plan.budget.ceiling)
         self._machine: Machine | None = None
         self._pace = Pace(pinned=limits.max_inflight)
-        self._budget: Budget | None = None
+        #: slots of each access group that there are
+        self._slots: tuple[int, ...] = ()
         self._epoch = 0
         #: the batches of every epoch that this loader delivers, and how many of the next epoch's to leave out
         self._batches, self._skip = range(plan.n_batches), 0
@@ -236,12 +237,10 @@ class Loader:
             return iter(())
         keeping, budget = self.plan.keeps(self._begun), self.plan.budget_of(self._begun)
         self._begun += 1
-        if self._machine is None or self._budget is not budget:
-            self._let_go()
-            self._machine, self._budget = self._build(budget), budget
-        executor = self._executor(self._machine, budget, number, batches, keeping)
         bar = progress_bar(len(self), len(self) - len(batches)) if self._progress else None
-        epoch = Epoch(executor, self._discard, partial(self._deliver, number, batches), bar)
+        singly = partial(self._singly, budget, number, keeping) if self.plan.stride > 1 else None
+        course = self._course(self.plan, budget, number, batches, keeping)
+        epoch = Epoch(course, self._discard, singly, bar)
         self._running = weakref.ref(epoch)
         return epoch
 
@@ -249,8 +248,16 @@ class Loader:
     def _is_remote(self) -> bool:
         return any(x.spec.asynchronous for g in self.plan.groups for x in g.layouts)
 
-    def _executor(self, machine: Machine, budget: Budget, epoch: int, batches: range, keeping: bool) -> Executor:
-        plan, walks, remote = self.plan, [], self._is_remote
+    def _singly(self, budget: Budget, epoch: int, keeping: bool) -> Course:
+        """The rest of an epoch, one batch at a time."""
+        rest = self._batches[self._consumed[1] :]
+        return self._course(replace(self.plan, stride=1), budget, epoch, rest, keeping)
+
+    def _course(self, plan: ReadPlan, budget: Budget, epoch: int, batches: range, keeping: bool) -> Course:
+        if self._machine is None or self._slots != budget.slots:
+            self._let_go()
+            self._machine, self._slots = self._build(budget), budget.slots
+        machine, remote, walks = self._machine, self._is_remote, []
         for store in machine.stores:
             if keeping:
                 uses, slots = plan.uses(store.group, epoch, batches, self._batches), store.n_slots
@@ -262,12 +269,14 @@ class Loader:
         free = [g for g, n in zip(plan.groups, budget.slots, strict=True) if not n]
         spreads = [plan.spread_of(g, epoch, batches, budget.most) for g in free]
         depth = max([budget.depth, *(s.window for s in spreads)])
-        return Executor(machine, plan.samples(epoch, batches), plan.step_size, walks, spreads, depth, budget.most)
+        samples = plan.samples(epoch, batches)
+        executor = Executor(machine, samples, plan.step_size, walks, spreads, depth, budget.most)
+        return Course(executor, partial(self._deliver, epoch, batches, plan.stride))
 
-    def _deliver(self, epoch: int, batches: range, ready: Ready) -> Iterator[Batch]:
+    def _deliver(self, epoch: int, batches: range, stride: int, ready: Ready) -> Iterator[Batch]:
         """The consumer's batches of one step of the engine."""
         request, size = self.plan.request, self.plan.request.batch_size
-        first, own = batches[ready.number * self.plan.stride], request.shard.own(len(request))
+        first, own = batches[ready.number * stride], request.shard.own(len(request))
         several = len(ready.samples) > size
         for k in range(0, len(ready.samples), size):
             batch, here = first + k // size, slice(k, k + size)

@@ -39,3 +39,12 @@ def no_thread_left_behind() -> Iterator[None]:
     yield
     leaked = leaked_threads(before)
     assert not leaked, f"threads left behind: {leaked}"
+
+
+@pytest.fixture(params=["slots", "spread"])
+def placement(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Decide where chunks go: what large rows would do is done by rows of any size, or by none."""
+    from insitu_xr.plan import spread
+
+    monkeypatch.setattr(spread, "ROW_BYTES", 0 if request.param == "spread" else 1 << 60)
+    return str(request.param)

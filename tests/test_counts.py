@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from zarr.abc.store import SuffixByteRequest
 
-import insitu_xr  # noqa: F401  (registers the accessor)
+import insitu_xr
+from insitu_xr.engine._zarr import reads_synchronously
+from insitu_xr.errors import RequestError
 from insitu_xr.testing import CountingStore, assert_batches_equal, kept_anchors
 from insitu_xr.testing.oracle import partner_positions
 from insitu_xr.testing.writing import StoredDataset, StoredVariable
@@ -78,15 +81,87 @@ def test_each_chunk_is_read_once(store: CountingStore, batch_size: int, shuffle:
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_a_second_epoch_reads_nothing(store: CountingStore, shuffle: bool) -> None:
+def test_a_second_epoch_reads_nothing_where_chunks_are_kept(
+    store: CountingStore, placement: str, shuffle: bool
+) -> None:
     ds = stored().open(store)
-    with ds.insitu.loader(variables=["t2m", "z"], batch_size=5, shuffle=shuffle, memory="1GiB") as loader:
+    options: dict[str, Any] = {"batch_size": 5, "shuffle": shuffle, "memory": "1GiB", "keep": True}
+    with ds.insitu.loader(variables=["t2m", "z"], **options) as loader:
+        store.reset()
         first = epoch(loader)
+        assert len(store.gets) == loader.plan.reads == loader.plan.chunks
         store.reset()
         second = epoch(loader)
         assert store.gets == []
     for batches in (first, second):
         assert_batches_equal(batches, ds, sample_dim="time", variables=["t2m", "z"])
+
+
+@pytest.mark.parametrize("keep", [None, False])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_epochs_that_read_anew(store: CountingStore, placement: str, shuffle: bool, keep: bool | None) -> None:
+    """By default a remote store is read in the first epoch alone, and any other in the second as well."""
+    ds = stored().open(store)
+    reads = []
+    options: dict[str, Any] = {"batch_size": 5, "shuffle": shuffle, "memory": "1GiB", "keep": keep}
+    with ds.insitu.loader(variables=["t2m", "z"], **options) as loader:
+        for _ in range(4):
+            store.reset()
+            assert_batches_equal(loader, stored().open(), sample_dim="time", variables=["t2m", "z"])
+            reads.append(len(store.data_gets))
+            assert store.metadata_gets == []
+        chunks = loader.plan.chunks
+        assert loader.plan.reads == reads[0] == chunks
+        assert loader.stats.peak_bytes <= loader.plan.peak_bytes
+    asynchronous = not reads_synchronously(store)
+    # What the last batches used may still be there; shuffled, that is nearly everything of so short an axis.
+    assert all(count <= chunks for count in reads)
+    if keep is None:
+        assert reads[2:] == [0, 0]
+        assert reads[1] == 0 if asynchronous else shuffle or reads[1] > 0
+    else:
+        # What is remote is read as far ahead as there is room, and what lies there is not read again.
+        assert shuffle or asynchronous or all(reads)
+
+
+def test_next_to_nothing_is_not_kept(store: CountingStore) -> None:
+    """Where the ceiling has room for few chunks only, keeping them would read as much and cost memory."""
+    ds = stored().open(store)
+    asked: dict[str, Any] = {"variables": ["t2m", "z"], "batch_size": 1, "shuffle": True}
+    with ds.insitu.loader(**asked, memory=ds.insitu.plan(**asked).minimum_memory) as loader:
+        assert not loader.plan.keeps(1)
+        for _ in range(3):
+            store.reset()
+            epoch(loader)
+            assert store.data_gets
+
+
+@pytest.mark.parametrize("wrong", ["yes", 1, 0.5])
+def test_keep_must_be_true_false_or_none(store: CountingStore, wrong: Any) -> None:
+    ds = stored().open(store)
+    store.reset()
+    with pytest.raises(RequestError, match=f"keep must be True, False or None, but got {wrong!r}"):
+        ds.insitu.loader(variables=["t2m"], keep=wrong)
+    assert store.gets == []
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_datasets_that_are_joined_keep_as_well(keep: bool) -> None:
+    store = CountingStore(stored().store)
+    ds = stored().open(store)
+    joined = insitu_xr.join({"a": ds[["t2m"]], "b": ds[["z"]]})
+    with joined.loader(variables=["t2m", "z"], batch_size=5, keep=keep) as loader:
+        first = epoch(loader)
+        store.reset()
+        assert len(epoch(loader)) == len(first)
+        assert bool(store.gets) != keep
+
+
+def test_what_is_kept_survives_pickling_as_a_wish() -> None:
+    plan = pickle.loads(pickle.dumps(stored().open().insitu.loader(variables=["t2m"], keep=True))).plan
+    assert plan.keep is True
+    shared = stored().open().insitu.loader(variables=["t2m"], keep=False).share(0, 2)
+    assert shared.plan.keep is False
 
 
 def test_construction_reads_no_chunk_more_than_twice(store: CountingStore) -> None:

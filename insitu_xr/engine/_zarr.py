@@ -21,7 +21,7 @@ from zarr.core.sync import _get_loop
 from zarr.core.sync import sync as run_on_loop
 from zarr.storage import FsspecStore, LocalStore, ManagedMemoryStore, MemoryStore, ObjectStore, WrapperStore
 
-from insitu_xr.engine.direct import direct_decoder
+from insitu_xr.engine.direct import check_blosc, direct_decoder, ends_in_blosc
 from insitu_xr.engine.local import LocalFiles
 from insitu_xr.errors import UnsupportedSourceError
 from insitu_xr.geometry.grid import AxisGrid
@@ -144,6 +144,7 @@ class StoredArray:
         self.decodable = self._transform is not None
         chain = self._transform.codecs if self._transform is not None else ()
         self._into = direct_decoder(chain, self.dtype, array.order) if chain else None
+        self._blosc = ends_in_blosc(chain)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -247,6 +248,8 @@ class StoredArray:
     def decode(self, raw: Buffer | npt.NDArray[np.uint8], chunk: tuple[int, ...]) -> npt.NDArray[Any]:
         """Decode one chunk, padding included; pure compute, any thread. May refer to the memory of ``raw``."""
         assert self._transform is not None
+        if self._blosc:
+            check_blosc(_bytes(raw))
         if isinstance(raw, np.ndarray):
             raw = self.prototype.buffer.from_array_like(raw)
         decoded = self._transform.decode_chunk(raw, self._chunk_spec(chunk)).as_numpy_array()
@@ -256,7 +259,9 @@ class StoredArray:
         """Decode one chunk into contiguous memory of its shape and dtype; False where that cannot be done."""
         if self._into is None:
             return False
-        content = raw if isinstance(raw, np.ndarray) else np.asarray(raw.as_numpy_array()).view(np.uint8)
+        content = _bytes(raw)
+        if self._blosc:
+            check_blosc(content)
         return self._into(content, out)
 
     @property
@@ -282,6 +287,10 @@ class StoredArray:
             slice(g.start(c), min(g.start(c) + g.length(c), g.extent)) for g, c in zip(self.grids, chunk, strict=True)
         )
         return np.asarray(self.array[where])
+
+
+def _bytes(raw: Buffer | npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    return raw if isinstance(raw, np.ndarray) else np.asarray(raw.as_numpy_array()).view(np.uint8)
 
 
 def _codecs(array: zarr.Array[Any]) -> tuple[Any, ...]:

@@ -19,6 +19,8 @@ import zstandard
 from zarr.codecs import BloscCodec, BytesCodec, ZstdCodec
 from zarr.codecs._v2 import V2Codec
 
+from insitu_xr.engine.failing import CorruptError
+
 Bytes = npt.NDArray[np.uint8]
 #: decodes bytes into a contiguous array of the right size; False if the data does not say its size, or another one
 DecodeInto = Callable[[Bytes, npt.NDArray[Any]], bool]
@@ -88,8 +90,21 @@ class _Zstd:
 _BLOSC = numcodecs.Blosc()
 
 
+def check_blosc(raw: Bytes) -> None:
+    """Refuse a blosc chunk that was cut: the decoder trusts the header, and would read what lies behind the chunk.
+
+    Raises
+    ------
+    CorruptError
+        If there are fewer bytes than the header states.
+    """
+    stated = int.from_bytes(raw[12:16].tobytes(), "little") if raw.nbytes >= 16 else 16
+    if raw.nbytes < stated:
+        raise CorruptError(f"a blosc chunk must have the {stated} bytes that its header states, but got {raw.nbytes}")
+
+
 def _decode_blosc(raw: Bytes, out: npt.NDArray[Any]) -> bool:
-    if raw.nbytes < 16 or int.from_bytes(raw[4:8].tobytes(), "little") != out.nbytes:
+    if int.from_bytes(raw[4:8].tobytes(), "little") != out.nbytes:
         return False
     _BLOSC.decode(raw, out=out)
     return True
@@ -100,6 +115,14 @@ def _copy(raw: Bytes, out: npt.NDArray[Any]) -> bool:
         return False
     np.copyto(out.reshape(-1).view(np.uint8), raw)
     return True
+
+
+def ends_in_blosc(codecs: Sequence[Any]) -> bool:
+    """Whether what the store holds of a chunk is decoded by blosc first."""
+    last = codecs[-1] if codecs else None
+    return isinstance(last, BloscCodec) or (
+        isinstance(last, V2Codec) and getattr(last.compressor, "codec_id", "") == "blosc"
+    )
 
 
 def zstd_content_size(raw: Bytes) -> int | None:

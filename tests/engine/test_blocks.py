@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from insitu_xr.engine.blocks import ALIGNMENT, SMALL_BYTES, BlockStore
+from insitu_xr.engine.blocks import ALIGNMENT, BLOCKS, SMALL_BYTES, BlockStore, ThreadMemory
 
 SHAPE = (SMALL_BYTES // 8 + 5,)
 
@@ -65,3 +65,90 @@ def test_many_threads() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def address_of(array: np.ndarray) -> int:
+    return int(array.ctypes.data)
+
+
+def test_what_came_back_is_used_again_even_where_it_is_nearly_all_there_may_be() -> None:
+    size = 8 * SHAPE[0]
+    store = BlockStore(4 * size)
+    arrays = [store.array(SHAPE, np.dtype("f8")) for _ in range(4)]
+    addresses = {address_of(array) for array in arrays}
+    del arrays
+    again = [store.array(SHAPE, np.dtype("f8")) for _ in range(4)]
+    assert {address_of(array) for array in again} == addresses
+    assert store.waiting_bytes == 0
+
+
+def test_what_is_given_out_leaves_less_room_for_what_waits() -> None:
+    size = 8 * SHAPE[0]
+    store = BlockStore(3 * size)
+    arrays = [store.array(SHAPE, np.dtype("f8")) for _ in range(6)]
+    del arrays[4:]
+    assert store.waiting_bytes == 0, "four are out, more than there should be"
+    del arrays[1:]
+    assert store.waiting_bytes == 2 * size
+    # Memory of another size takes the place of what waits.
+    other = store.array((2 * SHAPE[0],), np.dtype("f8"))
+    assert store.waiting_bytes == 0
+    assert other.nbytes == 2 * size
+
+
+def test_ceilings_add_up_while_their_owners_live() -> None:
+    class Owner:
+        pass
+
+    store, first, second = BlockStore(1), Owner(), Owner()
+    store.share(first, 3 << 20)
+    store.share(second, 2 << 20)
+    assert store.limit == 5 << 20
+    store.share(first, 1 << 20)
+    assert store.limit == 3 << 20
+    del first
+    gc.collect()
+    store.share(second, 2 << 20)
+    assert store.limit == 2 << 20
+
+
+def test_memory_of_a_thread_grows_and_is_its_own() -> None:
+    memory = ThreadMemory()
+    small = memory.take(100)
+    assert np.shares_memory(small, memory.take(50))
+    large = memory.take(3 * SMALL_BYTES)
+    assert large.nbytes == 3 * SMALL_BYTES
+    assert large.flags.writeable
+    assert np.shares_memory(large, memory.take(SMALL_BYTES)), "what was enough once is taken again"
+    assert memory.take(0).nbytes == 0
+    addresses: list[int] = []
+    barrier = threading.Barrier(4)
+
+    def work() -> None:
+        addresses.append(address_of(memory.take(2 * SMALL_BYTES)))
+        barrier.wait(10)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({*addresses, address_of(large)}) == 5
+
+
+def test_memory_of_a_thread_comes_back_when_the_thread_ends() -> None:
+    memory, size = ThreadMemory(), 64 * SMALL_BYTES
+    owner = threading.local  # any object that can be watched
+    BLOCKS.share(owner, 8 * size)
+
+    def work() -> None:
+        memory.take(size)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    gc.collect()
+    before = BLOCKS.waiting_bytes
+    assert before >= size
+    found = BLOCKS.array((size,), np.dtype("u1"))
+    assert BLOCKS.waiting_bytes == before - found.nbytes

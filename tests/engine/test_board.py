@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from insitu_xr.engine.board import Board, Load
-from insitu_xr.plan.reads import batch_uses
+from insitu_xr.plan.reads import access_groups, batch_uses
 from insitu_xr.plan.schedule import Residency
+from insitu_xr.plan.spread import Spread, Visit
+from tests.plan.requests import request, variable
 
-Unit = tuple[int, int]  # unit and slot
+#: a unit and its slot, or the number of a visit and -1
+Work = tuple[int, int]
 
 
 class Epoch(RuleBasedStateMachine):
-    """Carries out a real schedule, in any order that the board allows; slots are remembered by what is in them."""
+    """Carries out real schedules, of slots and of visits, in any order that the board allows.
+
+    Slots are remembered by what is in them, batches by what was written into them; the consumer asks when it likes.
+    """
 
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:
@@ -32,16 +38,37 @@ class Epoch(RuleBasedStateMachine):
         uses = batch_uses(np.array(rows, np.int64), size, n_batches, n_units)
         self.walk = Residency(uses, data.draw(st.integers(uses.largest, n_units)))
         self.needed = [uses.units[uses.bounds[b] : uses.bounds[b + 1]].tolist() for b in range(n_batches)]
+        depth = data.draw(st.integers(1, 3))
+        self.spread = self.draw_spread(data, len(rows), size) if data.draw(st.booleans()) else None
+        self.depth_at_most = depth + 2
+        if self.spread is not None:
+            depth = max(depth, self.spread.window)
+            self.depth_at_most = max(depth, self.depth_at_most)
         self.jobs_ahead = data.draw(st.integers(1, 4))
         self.jobs_per_load = data.draw(st.integers(1, 2))
-        self.board: Board[Unit, int] = Board(n_batches, data.draw(st.integers(1, 3)))
+        self.board: Board[Work, int] = Board(n_batches, depth)
         self.slots: dict[int, int | None] = {}
         self.places: list[dict[int, int]] = []
-        self.reading: list[tuple[Load[Unit], Unit]] = []
+        self.visits: list[Visit] = []
+        self.written: dict[int, dict[int, tuple[int, int]]] = {}
+        self.opened: set[int] = set()
+        self.reading: list[tuple[Load[Work], Work]] = []
         self.copying: list[int] = []
-        self.read_of: dict[int, set[int]] = {}
+        self.asking = False
         self.delivered: list[int] = []
         self.failed: dict[int, Exception] = {}
+
+    def draw_spread(self, data: st.DataObject, n: int, size: int) -> Spread:
+        """Draw samples in any order, each with a row of a chunk, for windows of any length."""
+        wanted = request([variable("a", n, data.draw(st.integers(1, 4)))], n)
+        (group,) = access_groups(wanted)
+        samples = np.array(data.draw(st.lists(st.integers(0, n - 1), min_size=n, max_size=n)), np.int64)
+        unit, row = group.first.locate([samples])
+        self.wanted = [
+            {k % size: (int(unit[k]), int(row[k])) for k in range(first, min(first + size, n))}
+            for first in range(0, n, size)
+        ]
+        return Spread(wanted, group, samples, size, data.draw(st.integers(1, 4)))
 
     # -- what may be done ----------------------------------------------------------------------------------------
 
@@ -54,19 +81,27 @@ class Epoch(RuleBasedStateMachine):
     def can_begin(self) -> bool:
         return self.board.gather_ready() is not None
 
-    def has_parts(self) -> bool:
-        board = self.board
-        return any(board._batches[b].parts for b in range(board.gathered, board.gathering) if b < board.end)
+    def can_deliver(self) -> bool:
+        return self.asking and self.board.deliverable()
+
+    def can_ask(self) -> bool:
+        return not self.asking and not self.over()
+
+    def over(self) -> bool:
+        return self.board.finished() or self.board.failure() is not None
 
     @precondition(lambda self: self.can_plan())
     @rule()
     def plan(self) -> None:
         number = self.board.planned
-        fetches = self.walk.step(number)
-        loads: list[Load[Unit]] = [
-            Load(number, f.after, deque([(f.unit, f.slot)] * self.jobs_per_load)) for f in fetches
+        loads: list[Load[Work]] = [
+            Load(number, f.after, deque([(f.unit, f.slot)] * self.jobs_per_load)) for f in self.walk.step(number)
         ]
         self.places.append({u: self.walk.slot_of[u] for u in self.needed[number]})
+        for visit in self.spread.step(number) if self.spread is not None else ():
+            jobs = deque([(len(self.visits), -1)] * self.jobs_per_load)
+            loads.append(Load(number, -1, jobs, visit.last, tuple(visit.copies), visit))
+            self.visits.append(visit)
         self.board.plan(loads)
 
     @precondition(lambda self: self.can_read())
@@ -75,7 +110,9 @@ class Epoch(RuleBasedStateMachine):
         found = self.board.peek_read()
         assert found is not None
         load, (unit, slot) = found
-        if not load.begun:
+        if not load.begun and slot < 0:
+            self.open(load.feeds)
+        elif not load.begun:
             # What the slot held has been read for the last time by batches that are gathered.
             for number in range(self.board.gathered, load.batch):
                 assert self.places[number].get(self.slots.get(slot, -1)) != slot  # type: ignore[arg-type]
@@ -83,21 +120,39 @@ class Epoch(RuleBasedStateMachine):
         self.board.take_read()
         self.reading.append((load, (unit, slot)))
 
+    def open(self, numbers: Iterable[int]) -> None:
+        """Arrays of these batches are about to be written to."""
+        for number in numbers:
+            assert self.board.gathering <= number or number in self.opened
+            assert self.board.delivered <= number
+        self.opened.update(numbers)
+
     @precondition(lambda self: self.reading)
     @rule(data=st.data())
     def finish_read(self, data: st.DataObject) -> None:
         load, (unit, slot) = self.reading.pop(data.draw(st.integers(0, len(self.reading) - 1)))
-        if self.board.read_done(load):
+        if self.board.read_done(load) and slot >= 0:
             self.slots[slot] = unit
+        elif load.outstanding == 0:
+            for number, copies in self.visits[unit].copies.items():
+                # Nothing is written to a batch that is complete, let alone to one that was delivered.
+                assert number >= self.board.gathering
+                content = self.written.setdefault(number, {})
+                for row, place in copies:
+                    assert place not in content
+                    content[place] = (self.visits[unit].unit, row)
 
     @precondition(lambda self: self.can_begin())
-    @rule(parts=st.integers(1, 3))
+    @rule(parts=st.integers(0, 3))
     def begin_gather(self, parts: int) -> None:
         number = self.board.gather_ready()
         assert number == self.board.gathering
+        if self.spread is not None:
+            assert self.written.pop(number) == self.wanted[number]
+        self.open([number])
         self.board.begin_gather(list(range(parts)))
 
-    @precondition(lambda self: self.has_parts())
+    @precondition(lambda self: self.board.has_part())
     @rule()
     def take_part(self) -> None:
         taken = self.board.take_part()
@@ -112,10 +167,24 @@ class Epoch(RuleBasedStateMachine):
             assert self.slots[slot] == unit
         self.board.part_done(number)
 
-    @precondition(lambda self: self.board.deliverable())
+    @precondition(lambda self: self.can_ask())
+    @rule()
+    def ask(self) -> None:
+        self.board.ask()
+        self.asking = True
+
+    @precondition(lambda self: self.can_deliver())
     @rule()
     def deliver(self) -> None:
-        self.delivered.append(self.board.deliver())
+        number = self.board.deliver()
+        self.opened.remove(number)
+        self.delivered.append(number)
+        self.asking = False
+
+    @precondition(lambda self: self.board.depth < self.depth_at_most)
+    @rule(unlikely=st.integers(0, 4))
+    def widen(self, unlikely: int) -> None:
+        self.board.depth += not unlikely
 
     @precondition(lambda self: self.reading)
     @rule(data=st.data(), unlikely=st.integers(0, 9))
@@ -131,7 +200,7 @@ class Epoch(RuleBasedStateMachine):
         if not unlikely:
             self.fail(self.copying.pop())
 
-    @precondition(lambda self: self.board.finished() or self.board.failure() is not None)
+    @precondition(lambda self: self.over())
     @rule()
     def rest(self) -> None:
         """The epoch is over; there must be something that the machine may do."""
@@ -148,8 +217,16 @@ class Epoch(RuleBasedStateMachine):
         board = self.board
         assert self.delivered == list(range(board.delivered))
         assert board.delivered <= board.gathered <= board.gathering <= board.planned <= board.n_batches
-        assert board.gathering <= board.delivered + board.depth
+        assert board.asked == board.delivered - (not self.asking and board.delivered > 0)
+        assert board.gathering <= board.asked + board.depth
         assert board.gathered <= board.end == min(self.failed, default=board.n_batches)
+
+    @invariant()
+    def no_more_batches_are_open_than_there_is_room_for(self) -> None:
+        board, held = self.board, not self.asking and bool(self.delivered)
+        assert all(number < board.asked + board.depth for number in self.opened)
+        # The one that the consumer holds has been delivered, so it is not among those that are open.
+        assert len(self.opened) + held <= board.depth
 
     @invariant()
     def the_first_failure_is_told_once_the_batches_before_it_are_delivered(self) -> None:
@@ -160,19 +237,33 @@ class Epoch(RuleBasedStateMachine):
             assert board.failure() is None
 
     @invariant()
-    def something_can_always_be_done(self) -> None:
-        board = self.board
-        if board.finished() or board.failure() is not None:
-            return
-        assert (
+    def what_is_waited_for_is_named(self) -> None:
+        board, blocked = self.board, self.board.blocked()
+        if not board.has_part():
+            assert board.take_part() is None
+        if blocked:
+            assert not self.can_read()
+        elif board.queued and board._queue[0].batch < board.end:
+            assert self.can_read()
+        if blocked == "memory" and not self.failed:
+            # Room is made without the consumer.
+            assert self.busy()
+
+    def busy(self) -> bool:
+        """Whether there is something to do, or being done, for which nobody has to ask."""
+        return bool(
             self.can_plan()
             or self.can_read()
             or self.reading
             or self.can_begin()
-            or self.has_parts()
+            or self.board.has_part()
             or self.copying
-            or board.deliverable()
-        ), repr(board)
+        )
+
+    @invariant()
+    def who_asks_is_served(self) -> None:
+        if self.asking and not self.over():
+            assert self.busy() or self.can_deliver(), repr(self.board)
 
     def teardown(self) -> None:
         """Go on in a fixed order: the epoch must come to its end, or to its first failure."""
@@ -184,13 +275,16 @@ class Epoch(RuleBasedStateMachine):
             (self.can_read, self.read),
             (lambda: bool(self.reading), lambda: self.finish_read(first)),
             (self.can_begin, lambda: self.begin_gather(2)),
-            (self.has_parts, self.take_part),
+            (self.board.has_part, self.take_part),
             (lambda: bool(self.copying), lambda: self.finish_part(first)),
-            (self.board.deliverable, self.deliver),
+            (self.can_deliver, self.deliver),
+            (self.can_ask, self.ask),
         ]
         while act := next((act for may, act in steps if may()), None):
             act()
             self.counts_are_in_order()
+            self.no_more_batches_are_open_than_there_is_room_for()
+            self.who_asks_is_served()
         assert len(self.delivered) == self.board.end
         assert self.board.finished() != bool(self.failed)
 
@@ -203,7 +297,7 @@ class _First:
 
 
 TestEpoch = Epoch.TestCase
-TestEpoch.settings = settings(max_examples=80, stateful_step_count=30)
+TestEpoch.settings = settings(max_examples=120, stateful_step_count=40)
 
 
 def board_of(*afters: list[int], depth: int = 1) -> Board[str, str]:
@@ -247,7 +341,66 @@ def test_no_more_batches_are_gathered_than_the_consumer_may_want() -> None:
         board.begin_gather([])
     assert board.gather_ready() is None
     board.deliver()
+    # It holds what was delivered until it asks for more.
+    assert board.gather_ready() is None
+    board.ask()
     assert board.gather_ready() == 2
+
+
+def test_a_visit_waits_until_all_its_batches_may_be_open() -> None:
+    board: Board[str, str] = Board(4, depth=2)
+    board.plan(
+        [Load(0, -1, deque(["first"]), last=1, feeds=(0, 1)), Load(0, -1, deque(["second"]), last=2, feeds=(2,))]
+    )
+    assert board.gather_ready() is None
+    first = read_one(board)
+    assert (board.peek_read(), board.blocked()) == (None, "consumer")
+    assert board.read_done(first)
+    board.plan([])
+    for _ in range(2):
+        board.begin_gather([])
+    assert board.gather_ready() is None
+    board.ask()
+    board.deliver()
+    assert board.peek_read() is None
+    board.ask()
+    assert board.blocked() == ""
+    second = read_one(board)
+    board.plan([])
+    assert board.gather_ready() is None
+    assert board.read_done(second)
+    assert board.gather_ready() == 2
+
+
+def test_what_is_read_for_a_batch_that_is_not_planned_counts_once_it_is() -> None:
+    board: Board[str, str] = Board(2, depth=2)
+    board.plan([Load(0, -1, deque(["a", "b"]), last=1, feeds=(0, 1))])
+    load = read_one(board)
+    assert not board.read_done(load)
+    board.plan([])
+    assert board.gather_ready() is None
+    assert board.read_done(read_one(board))
+    board.begin_gather([])
+    assert board.gather_ready() == 1
+
+
+def test_a_read_that_waits_for_a_slot_waits_for_memory() -> None:
+    board = board_of([-1], [0], [2], depth=2)
+    board.read_done(read_one(board))
+    assert board.blocked() == "memory"
+    board.begin_gather([])
+    assert board.blocked() == ""
+    board.read_done(read_one(board))
+    # Batch 2 may not be made yet.
+    assert (board.peek_read(), board.blocked()) == (None, "consumer")
+
+
+def test_with_nothing_planned_to_read_it_is_the_consumer_who_is_waited_for() -> None:
+    board: Board[str, str] = Board(3, depth=1)
+    board.plan([])
+    assert board.blocked() == ""
+    board.begin_gather([])
+    assert board.blocked() == "consumer"
 
 
 def test_what_waits_for_a_failed_batch_never_starts() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from insitu_xr.engine.decode import Part, VariableReader, crop
 from insitu_xr.engine.fetch import BlockSource
+from insitu_xr.engine.placing import SlotSink
 from insitu_xr.errors import ReadError, VerificationError
 from insitu_xr.geometry.axes import StoredAxes
 from insitu_xr.geometry.grid import AxisGrid
@@ -67,10 +68,10 @@ def reader_of(*functions: Any, dtype: str = "i8", value: str = "i8") -> tuple[Va
 def placed(reader: VariableReader, unit: int) -> list[Any]:
     layout = reader.layout
     rows = np.full((*layout.row_shape, *layout.field_shape), -1, layout.spec.dtype)
-    for job in reader.jobs(unit, 0):
-        absent, decoded = reader.place(job, job.source.read(job.chunks), rows)
-        assert absent == 0
-        assert decoded > 0
+    sink = SlotSink(rows, reader.unit(unit).counts)
+    for job in reader.jobs(unit):
+        for number, raw in enumerate(job.source.read(job.chunks).drain()):
+            assert reader.place(job, number, raw, sink) > 0
     count = layout.units[0].rows(unit)
     assert (rows[count:] == -1).all()
     return list(rows[:count].tolist())
@@ -78,7 +79,7 @@ def placed(reader: VariableReader, unit: int) -> list[Any]:
 
 def test_chunks_are_placed_in_the_order_of_the_batch() -> None:
     reader, expected = reader_of()
-    assert [job.chunks for job in reader.jobs(2, 0)] == [((0, 1, 2),), ((1, 1, 2),)]
+    assert [job.chunks for job in reader.jobs(2)] == [((0, 1, 2),), ((1, 1, 2),)]
     for unit, rows in enumerate((slice(0, 4), slice(4, 8), slice(8, 10))):
         assert placed(reader, unit) == expected[rows].tolist()
 
@@ -106,7 +107,7 @@ def test_one_row_is_peeked_at() -> None:
 
 def test_a_failure_names_variable_chunk_and_key() -> None:
     reader, _ = reader_of()
-    job = reader.jobs(1, 0)[0]
+    job = reader.jobs(1)[0]
     error = job.failure(ValueError("bad"), "decoded")
     assert isinstance(error, ReadError)
     assert (error.variable, error.chunk, error.key) == ("v", (0, 1, 1), "y=0:3, 1=1:2, step=4:8")

@@ -61,7 +61,7 @@ class DisorderlyStore(InterceptingStore):
 
 @pytest.mark.parametrize("sync", [None, False], ids=["sync", "async"])
 @pytest.mark.parametrize("seed", range(24))
-def test_any_schedule_gives_the_same_batches_within_the_ceiling(seed: int, sync: bool | None) -> None:
+def test_any_schedule_gives_the_same_batches_within_the_ceiling(placement: str, seed: int, sync: bool | None) -> None:
     draw = random.Random(seed)
     written = stored(shards=draw.choice([None, (8, 6)]))
     limits = Limits(
@@ -79,9 +79,10 @@ def test_any_schedule_gives_the_same_batches_within_the_ceiling(seed: int, sync:
         "seed": seed,
     }
     ds = written.open(DisorderlyStore(written.store, seed, sync=sync))
-    with loader_with(limits, ds, draw.choice([0, 0, 100, 1000]), **asked) as loader:
+    keep = draw.choice([None, None, True, False])
+    with loader_with(limits, ds, draw.choice([0, 0, 100, 1000, 10_000, None]), keep, **asked) as loader:
         ceiling = loader.plan.budget.ceiling
-        for epoch in range(2):
+        for epoch in range(3):
             before = loader.stats.reads
             batches = list(loader)
             # Had the engine held more than the ceiling, its accounts would have raised.
@@ -89,13 +90,12 @@ def test_any_schedule_gives_the_same_batches_within_the_ceiling(seed: int, sync:
             if epoch == 0:
                 assert loader.stats.reads - before == loader.plan.reads
             assert_batches_equal(batches, written.open(), sample_dim="time", variables=["a", "b"], leads=asked["leads"])
-        held = loader.stats.resident_bytes
-        assert held <= loader.plan.budget.slot_bytes
+        assert loader.stats.resident_bytes <= loader.plan.budget_of(2).slot_bytes
 
 
 @pytest.mark.parametrize("sync", [None, False], ids=["sync", "async"])
 @pytest.mark.parametrize("shards", [None, (8, 6)])
-def test_a_loader_left_early_starts_over(sync: bool | None, shards: Any) -> None:
+def test_a_loader_left_early_starts_over(placement: str, sync: bool | None, shards: Any) -> None:
     written = stored(shards)
     asked: dict[str, Any] = {"variables": ["a", "b"], "batch_size": 2, "shuffle": True}
     for seed in range(5):
@@ -109,7 +109,7 @@ def test_a_loader_left_early_starts_over(sync: bool | None, shards: Any) -> None
 
 
 @pytest.mark.parametrize("sync", [None, False], ids=["sync", "async"])
-def test_a_failure_at_any_read_leaves_the_batches_before_it(sync: bool | None) -> None:
+def test_a_failure_at_any_read_leaves_the_batches_before_it(placement: str, sync: bool | None) -> None:
     written = stored()
     truth = written.open()
     for key in ("a/c/0/0", "a/c/3/1", "b/c/0/7"):
@@ -127,7 +127,9 @@ def test_a_failure_at_any_read_leaves_the_batches_before_it(sync: bool | None) -
 
 @pytest.mark.parametrize("shards", [None, (8, 6)], ids=["chunks", "shards"])
 @pytest.mark.parametrize("sync", [None, False], ids=["sync", "async"])
-def test_closing_while_reads_hang_is_bounded_and_the_loader_goes_on(sync: bool | None, shards: Any) -> None:
+def test_closing_while_reads_hang_is_bounded_and_the_loader_goes_on(
+    placement: str, sync: bool | None, shards: Any
+) -> None:
     written = stored(shards)
     gates = GatedStore(written.store, is_data, sync=sync)
     limits = Limits(threads=2, close_seconds=0.2)
@@ -162,7 +164,7 @@ class StuckOnceStore(InterceptingStore):
         return super().get_sync(key, prototype=prototype, byte_range=byte_range)
 
 
-def test_an_index_read_that_never_ends_costs_its_own_epoch_only() -> None:
+def test_an_index_read_that_never_ends_costs_its_own_epoch_only(placement: str) -> None:
     written = stored((8, 6))
     store = StuckOnceStore(written.store)
     loader = loader_with(Limits(threads=2, close_seconds=0.2), written.open(store), variables=["a"], batch_size=4)
@@ -178,7 +180,7 @@ def test_an_index_read_that_never_ends_costs_its_own_epoch_only() -> None:
 
 
 @pytest.mark.parametrize("sync", [None, False], ids=["sync", "async"])
-def test_closing_the_loader_while_reads_hang(sync: bool | None) -> None:
+def test_closing_the_loader_while_reads_hang(placement: str, sync: bool | None) -> None:
     gates = GatedStore(stored().store, is_data, sync=sync)
     loader = loader_with(Limits(threads=2, close_seconds=0.2), stored().open(gates), variables=["a"], batch_size=4)
     epoch = iter(loader)
@@ -204,7 +206,7 @@ def test_statistics_outlive_the_loader() -> None:
 def test_figures_of_an_epoch(sync: bool | None) -> None:
     written = stored()
     store = CountingStore(written.store, sync=sync)
-    with loader_with(Limits(), written.open(store), variables=["a"], batch_size=4) as loader:
+    with loader_with(Limits(), written.open(store), keep=True, variables=["a"], batch_size=4) as loader:
         store.reset()
         list(loader)
         stats = loader.stats

@@ -87,9 +87,9 @@ def raw_of(stored: StoredArray, chunk: tuple[int, ...]) -> Any:
 
     if not stored.sharded:
         return get(None)
-    shard = stored.object_of(chunk)
+    (shard,) = stored.objects_of([chunk])
     index = get(stored.index_range(shard))
-    span = None if index is None else stored.range_in_shard(stored.decode_index(index, shard), chunk, shard)
+    (span,) = [None] if index is None else stored.ranges_in_shard(stored.decode_index(index, shard), [chunk], shard)
     return None if span is None else get(RangeByteRequest(*span))
 
 
@@ -165,9 +165,17 @@ def test_grids_of_shards_are_those_of_their_chunks(name: str) -> None:
     assert stored.sharded
     assert [g.size for g in stored.grids] == list(array.chunks)
     assert stored.chunks_per_object == np.prod([s // c for s, c in zip(array.shards, array.chunks, strict=True)])
-    for chunk in chunks_of(stored):
-        per_shard = [s // c for s, c in zip(array.shards, array.chunks, strict=True)]
-        assert stored.object_of(chunk) == tuple(c // n for c, n in zip(chunk, per_shard, strict=True))
+    per_shard = [s // c for s, c in zip(array.shards, array.chunks, strict=True)]
+    chunks = chunks_of(stored)
+    expected = [tuple(c // n for c, n in zip(chunk, per_shard, strict=True)) for chunk in chunks]
+    assert stored.objects_of(chunks) == expected
+    assert stored.objects_of(chunks[::-1]) == expected[::-1]
+    assert stored.objects_of([]) == []
+
+
+def test_chunks_that_are_not_sharded_are_objects_of_their_own() -> None:
+    stored = StoredArray(create())
+    assert stored.objects_of(chunks_of(stored)) == chunks_of(stored)
 
 
 @pytest.mark.parametrize("name", SHARDED)
@@ -185,9 +193,10 @@ def test_the_index_of_a_shard(name: str) -> None:
     index = stored.decode_index(raw, (0, 0))
     assert index.dtype == np.uint64
     assert index.shape[:-1] == stored._chunks_per_shard((0, 0))
-    spans = [
-        stored.range_in_shard(index, chunk, (0, 0)) for chunk in chunks_of(stored) if stored.object_of(chunk) == (0, 0)
-    ]
+    chunks = chunks_of(stored)
+    first = [chunk for chunk, shard in zip(chunks, stored.objects_of(chunks), strict=True) if shard == (0, 0)]
+    spans = stored.ranges_in_shard(index, first, (0, 0))
+    assert spans == [stored.ranges_in_shard(index, [chunk], (0, 0))[0] for chunk in first]
     present = sorted(span for span in spans if span is not None)
     assert present
     assert all(0 <= first < last <= len(whole) for first, last in present)

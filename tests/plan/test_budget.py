@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from insitu_xr.errors import CeilingError
 from insitu_xr.limits import Limits
-from insitu_xr.plan.budget import divide
+from insitu_xr.plan.budget import divide, divide_spread
 from insitu_xr.plan.plan import ReadPlan
 from insitu_xr.plan.reads import AccessGroup, access_groups
 from tests.plan.requests import request, variable
@@ -55,7 +55,12 @@ def test_the_parts_never_exceed_the_ceiling(
         assert budget.minimum == minimum
         assert budget.peak_bytes <= budget.ceiling
         assert budget.ceiling == (max(minimum, given_limits.memory) if memory is None else memory)
-        assert 1 <= budget.depth <= given_limits.prefetch
+        assert 1 <= budget.depth == budget.most <= 1 + given_limits.prefetch
+        assert 1 <= budget.threads <= given_limits.threads
+        assert budget.needed == tuple(needed)
+        # One batch is in the consumer's hands besides those that may be open.
+        held = budget.slot_bytes + (budget.most + 1) * batch_bytes + budget.inflight_bytes + budget.scratch_bytes
+        assert budget.peak_bytes == held
         assert all(n <= slots <= g.n_units for n, slots, g in zip(needed, budget.slots, found, strict=True))
         assert budget.slot_bytes == sum(n * g.slot_bytes for n, g in zip(budget.slots, found, strict=True))
         flying = [x.chunk_bytes * x.spec.chunks_per_job for g in found for x in g.layouts if x.spec.asynchronous]
@@ -71,7 +76,7 @@ def test_the_minimum_is_the_smallest_that_is_accepted(
     found, needed = drawn
     minimum = divide(found, needed, batch_bytes, None, given_limits).minimum
     budget = divide(found, needed, batch_bytes, minimum, given_limits)
-    assert (budget.slots, budget.depth, budget.peak_bytes) == (tuple(needed), 1, minimum)
+    assert (budget.slots, budget.depth, budget.threads, budget.peak_bytes) == (tuple(needed), 1, 1, minimum)
     with pytest.raises(CeilingError, match=rf"memory must be at least {minimum} bytes .*but got {minimum - 1} "):
         divide(found, needed, batch_bytes, minimum - 1, given_limits)
 
@@ -80,7 +85,48 @@ def test_an_ample_ceiling_keeps_everything() -> None:
     found = access_groups(request([variable("a", 40, 4), variable("b", 40, 3, field=(7,))], 40))
     budget = divide(found, [1, 2], 100, 1 << 20, Limits(prefetch=3))
     assert budget.slots == tuple(g.n_units for g in found)
-    assert budget.depth == 3
+    assert budget.depth == 1 + 3
+
+
+@settings(max_examples=100)
+@given(st.data(), groups(), st.integers(1, 5_000), limits, st.integers(0, 100_000), st.integers(1, 6))
+def test_what_goes_straight_into_batches_needs_no_slots(
+    data: st.DataObject,
+    drawn: tuple[tuple[AccessGroup, ...], list[int]],
+    batch_bytes: int,
+    given_limits: Limits,
+    spare: int,
+    window: int,
+) -> None:
+    found, needed = drawn
+    free = data.draw(st.lists(st.booleans(), min_size=len(found), max_size=len(found)))
+    minimum = divide(found, needed, batch_bytes, None, given_limits).minimum
+    kept = divide(found, needed, batch_bytes, minimum + spare, given_limits)
+    budget = divide_spread(found, free, window, kept, given_limits)
+    working = sum(n * g.slot_bytes for n, g, none in zip(needed, found, free, strict=True) if not none)
+    reading = minimum - sum(n * g.slot_bytes for n, g in zip(needed, found, strict=True)) - 2 * batch_bytes
+    least = working + (max(2, window) + 1) * batch_bytes + reading
+    assert (budget is None) == (kept.ceiling < least)
+    if budget is None:
+        return
+    assert window <= budget.depth <= budget.most
+    assert 1 <= budget.threads <= given_limits.threads
+    assert budget.peak_bytes <= budget.ceiling == kept.ceiling
+    assert (budget.minimum, budget.batch_bytes) == (minimum, batch_bytes)
+    for n, slots, group, none in zip(needed, budget.slots, found, free, strict=True):
+        assert slots == 0 if none else n <= slots <= group.n_units
+    assert budget.slot_bytes == sum(n * g.slot_bytes for n, g in zip(budget.slots, found, strict=True))
+    flying = [x.chunk_bytes * x.spec.chunks_per_job for g in found for x in g.layouts if x.spec.asynchronous]
+    assert budget.inflight_bytes >= max(flying, default=0)
+    assert bool(budget.inflight_bytes) == bool(flying)
+
+
+def test_more_batches_may_be_open_where_there_is_room() -> None:
+    found = access_groups(request([variable("a", 40, 4)], 40))
+    kept = divide(found, [2], 100, 1 << 20, Limits(prefetch=3))
+    budget = divide_spread(found, [True], 5, kept, Limits(prefetch=3))
+    assert budget is not None
+    assert (budget.slots, budget.depth, budget.most) == ((0,), 5, 5 + 5 + 3)
 
 
 def test_what_is_left_goes_to_those_who_can_use_it() -> None:
