@@ -173,8 +173,9 @@ class _Reading:
             most one read in twenty.
         keep : bool, optional
             Keep decoded chunks for the next epoch as far as ``memory`` allows. True keeps from the first epoch on; with
-            False no memory is used for the sake of the next epoch. By default what comes from a remote store is kept from the first epoch on, and what can be read
-            without waiting from the second, since only then is it certain that there are several.
+            False no memory is used for the sake of the next epoch. By default what comes from a remote store is kept
+            from the first epoch on, and what can be read without waiting from the second, since only then is it certain
+            that there are several.
 
         Returns
         -------
