@@ -82,16 +82,16 @@ class Pace:
     --------
     >>> pace = Pace()
     >>> pace.limit
-    32
-    >>> for _ in range(32):
+    64
+    >>> for _ in range(64):
     ...     pace.launched(0.0)
-    >>> for _ in range(32):
+    >>> for _ in range(64):
     ...     pace.landed(0.1, 0.1, 1_000_000)
     >>> pace.limit
-    96
+    192
     >>> pace.throttled(0.2)
     >>> pace.limit
-    33
+    67
     >>> Pace(pinned=4).limit
     4
     """

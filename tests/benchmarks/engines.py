@@ -154,7 +154,7 @@ def start_ours(source: Source, case: Case) -> Epochs:
     if case.leads:
         arguments["leads"] = list(case.leads)
     if case.warm:
-        arguments["memory"] = WARM_BYTES
+        arguments |= {"memory": WARM_BYTES, "keep": True}
     kept = ds.insitu.loader(**arguments) if case.warm else None
 
     def epoch() -> Iterator[Batch]:

@@ -81,7 +81,8 @@ def test_a_warm_epoch_reads_and_decodes_nothing(
     benchmark: BenchmarkFixture, layout: Layout, store: CountingStore
 ) -> None:
     ds = opened(store)
-    with ds.insitu.loader(variables=layout.names, batch_size=BATCH, shuffle=True, memory="1GiB") as loader:
+    arguments: dict[str, Any] = {"variables": layout.names, "batch_size": BATCH, "memory": "1GiB", "keep": True}
+    with ds.insitu.loader(**arguments, shuffle=True) as loader:
         assert sum(len(batch) for batch in loader) == layout.steps
         decoded = loader.stats.decodes
         store.reset()
