@@ -12,15 +12,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from insitu_xr.engine.board import Board, Load
 from insitu_xr.engine.decode import Job
-from insitu_xr.engine.failing import Retry, retried
 from insitu_xr.engine.fetch import Fetched
-from insitu_xr.engine.flights import Flights, on_event_loop
-from insitu_xr.engine.gather import Gather
-from insitu_xr.engine.slots import SlotStore
+from insitu_xr.engine.flights import on_event_loop
+from insitu_xr.engine.gather import Gather, arena_rows
+from insitu_xr.engine.remote import RemoteReads
 from insitu_xr.engine.tasks import (
     BatchPlace,
     Failed,
@@ -36,15 +33,15 @@ from insitu_xr.engine.tasks import (
 )
 from insitu_xr.errors import ReadError
 from insitu_xr.geometry.grid import IntArray
-from insitu_xr.plan.reads import AccessGroup, sample_coordinates
+from insitu_xr.plan.reads import AccessGroup
 from insitu_xr.plan.schedule import Residency
 from insitu_xr.plan.spread import Spread
 
 #: small reads that a thread takes at once, and the bytes of their chunks, at most
 GROUP_JOBS = 16
 GROUP_BYTES = 2 << 20
-#: jobs that are planned beyond the one whose turn it is
-JOBS_AHEAD = 256
+#: jobs that are planned beyond the one whose turn it is; the first read waits for as many
+JOBS_AHEAD = 64
 #: more batches may be open once threads were idle for this part of the time for want of them
 IDLE_PART = 0.1
 
@@ -92,9 +89,7 @@ class Executor:
         self._idle = 0
         self._idle_seconds, self._asked_at = 0.0, time.perf_counter()
         self._arrived: deque[tuple[Task, Fetched]] = deque()
-        self._flights = Flights()
-        self._inflight = self._inflight_bytes = 0
-        machine.pace.restart()
+        self._remote = RemoteReads(machine.pace, machine.limits, machine.inflight_bytes)
         self._closed = False
         self._held = self._handed = 0
         self._process = os.getpid()
@@ -163,7 +158,7 @@ class Executor:
             self._work.notify_all()
             self._ready.notify_all()
         deadline = time.monotonic() + self._m.limits.close_seconds
-        quiet = self._flights.stop(self._m.limits.close_seconds)
+        quiet = self._remote.stop(self._m.limits.close_seconds)
         # Garbage may be collected on any thread: none may wait for itself, nor the loop for those that wait for it.
         for thread in self._threads:
             if thread is not threading.current_thread() and not on_event_loop():
@@ -179,7 +174,7 @@ class Executor:
     def _run(self) -> None:
         with self._lock:
             while not self._closed:
-                action = self._next_action()
+                action = self._guarded(self._next_action)
                 self._wake()
                 if action is None:
                     self._rest()
@@ -189,8 +184,17 @@ class Executor:
                     note = action()
                 finally:
                     self._lock.acquire()
-                note()
+                self._guarded(note)
                 del action, note  # a thread that waits must not keep a batch alive
+
+    def _guarded[T](self, step: Callable[[], T]) -> T | None:
+        """Do something under the lock; whatever goes wrong, the consumer must see it rather than wait for ever."""
+        try:
+            return step()
+        except BaseException as error:
+            self._board.fail(self._board.gathered, error)
+            self._wake()
+            return None
 
     def _rest(self) -> None:
         """Wait until there is something to do; called under the lock."""
@@ -200,7 +204,7 @@ class Executor:
         self._idle -= 1
         idle = time.perf_counter() - began
         self._idle_seconds += idle if blocked == "consumer" else 0.0
-        if stage := blocked or ("store" if self._inflight else ""):
+        if stage := blocked or ("store" if self._remote.under_way else ""):
             self._m.meter.add(**{f"{stage}_seconds": idle})
 
     def _wake(self) -> None:
@@ -214,27 +218,26 @@ class Executor:
     def _next_action(self) -> Action | None:
         """The next thing to do, called under the lock: gather, else place what arrived, else read."""
         board = self._board
-        try:
-            while board.wants_plan(JOBS_AHEAD):
-                self._plan_batch()
-            self._begin_ready()
-            if (part := board.take_part()) is not None:
-                number, piece = part
-                batch = self._open[number]
-                return lambda: self._gather(number, piece, batch)
-            while not self._arrived and (task := self._next_read()) is not None:
-                if task.job.source.synchronous:
-                    return self._group(task)
-                self._launch(task)
-        except BaseException as error:  # whatever it is, the consumer must see it rather than wait for ever
-            board.fail(board.gathered, error)
-            self._wake()
-            return None
+        self._plan_ahead()
+        self._begin_ready()
+        if (part := board.take_part()) is not None:
+            number, piece = part
+            batch = self._open[number]
+            return lambda: self._gather(number, piece, batch)
+        while not self._arrived and (task := self._next_read()) is not None:
+            if task.job.source.synchronous:
+                return self._group(task)
+            self._launch(task)
+            self._plan_ahead()
         if self._arrived:
             landed, fetched = self._arrived.popleft()
             self._hold(landed.job.reader.layout.place_bytes)
             return lambda: self._place(landed, fetched)
         return None
+
+    def _plan_ahead(self) -> None:
+        while self._board.wants_plan(JOBS_AHEAD):
+            self._plan_batch()
 
     def _plan_batch(self) -> None:
         number = self._board.planned
@@ -247,7 +250,7 @@ class Executor:
                 place: Place = SlotPlace(store, fetch.slot, fetch.unit)
                 loads.append(Load(number, fetch.after, self._jobs(store.group, fetch.unit), where=place))
             hits += walk.hits - before
-            rows.append(self._arena_rows(store, walk, number, samples))
+            rows.append(arena_rows(self._m.gatherer.request, store.group, walk, number, samples))
         for spread in self._spreads:
             for visit in spread.step(number):
                 jobs, place = self._jobs(spread.group, visit.unit), BatchPlace(visit.copies, {}, self._m.gatherer)
@@ -275,18 +278,6 @@ class Executor:
             batch.arrays.update(self._m.gatherer.allocate(len(batch.samples)))
         return batch
 
-    def _arena_rows(self, store: SlotStore, walk: Residency, number: int, samples: IntArray) -> IntArray:
-        """Row in the arena of every sample and column; slots as they are when this batch is gathered."""
-        uses, layout = walk.uses, store.group.first
-        units = uses.units[uses.bounds[number] : uses.bounds[number + 1]]
-        slots = np.array([walk.slot_of[u] for u in units.tolist()], np.int64)
-        out = np.zeros((len(samples), len(store.group.columns)), np.int64)
-        for k, column in enumerate(store.group.columns):
-            coordinates = sample_coordinates(self._m.gatherer.request, layout, samples, column)
-            unit, row = layout.locate(coordinates)
-            out[:, k] = slots[np.searchsorted(units, unit)] * layout.slot_rows + row
-        return out
-
     def _begin_ready(self) -> None:
         """Begin what can be gathered now, so that a batch that needs no more work is seen at once."""
         while not self._closed and (number := self._board.gather_ready()) is not None:
@@ -299,10 +290,8 @@ class Executor:
         if found is None:
             return None
         load, job = found
-        if not job.source.synchronous and self._inflight_bytes:
-            full = self._inflight >= self._m.pace.limit
-            if full or self._inflight_bytes + job.raw_bytes > self._m.inflight_bytes:
-                return None
+        if not job.source.synchronous and not self._remote.has_room(job):
+            return None
         place: Place = load.where
         if not load.begun:
             if isinstance(place, SlotPlace):
@@ -370,38 +359,25 @@ class Executor:
 
     def _launch(self, task: Task) -> None:
         """Start a read on zarr's loop; called under the lock, returns at once."""
-        began, job = time.perf_counter(), task.job
-        self._hold(job.raw_bytes)
-        self._inflight_bytes += job.raw_bytes
-        self._inflight += 1
-        pace, limits = self._m.pace, self._m.limits
-        pace.launched(began)
-        policy = Retry.of(limits, patient_store=job.source.patient)
-        self._flights.launch(
-            lambda: retried(lambda: job.source.aread(job.chunks, pace.gap_bytes), policy, self._throttled),
-            lambda *end: self._landed(task, began, *end),
-            pace.hedge_after if limits.hedge else None,
-        )
+        self._hold(task.job.raw_bytes)
+        self._remote.launch(task.job, self._refused, lambda *end: self._landed(task, *end))
 
-    def _throttled(self) -> None:
+    def _refused(self) -> None:
         """The store refuses reads; called on the loop."""
         with self._lock:
             if not self._closed:
-                self._m.pace.throttled(time.perf_counter())
+                self._remote.refused()
 
     def _landed(self, task: Task, began: float, fetched: Fetched | None, error: BaseException | None) -> None:
         with self._lock:
-            self._inflight -= 1
             if self._closed:
                 return
-            now = time.perf_counter()
-            self._m.meter.add(read_seconds=now - began)
-            self._m.pace.landed(now, now - began, fetched.bytes if fetched is not None else 0)
+            self._m.meter.add(read_seconds=self._remote.landed(began, fetched))
             if fetched is not None:
                 self._arrived.append((task, fetched))
             else:
                 assert error is not None
-                self._inflight_bytes -= task.job.raw_bytes
+                self._remote.placed(task.job)
                 self._note([], [(task, failure_of(task.job, error, "read"))], Tally(), task.job.raw_bytes)
             self._wake()
 
@@ -417,7 +393,7 @@ class Executor:
         tally.read_seconds = 0.0  # it was counted when it landed
 
         def note() -> None:
-            self._inflight_bytes -= job.raw_bytes
+            self._remote.placed(job)
             self._note([] if failed else [task], failed, tally, job.raw_bytes + job.reader.layout.place_bytes)
 
         return note

@@ -15,7 +15,9 @@ from insitu_xr.engine.slots import SlotStore
 from insitu_xr.geometry.grid import IntArray
 from insitu_xr.plan.arrays import Key, array_shapes, batch_bytes
 from insitu_xr.plan.channels import Stack
+from insitu_xr.plan.reads import AccessGroup, sample_coordinates
 from insitu_xr.plan.request import Request, Take
+from insitu_xr.plan.schedule import Residency
 
 #: arrays are gathered in parts of about this size, so that several threads share a large batch
 PART_BYTES = 4 << 20
@@ -180,3 +182,18 @@ class Gatherer:
                     if block.variable == name and block.column is None:
                         target = arrays[group, ""][:, block.start : block.start + block.count]
                         target[...] = field.transpose(block.order).reshape(target.shape[1:])
+
+
+def arena_rows(request: Request, group: AccessGroup, walk: Residency, number: int, samples: IntArray) -> IntArray:
+    """Row in the arena of every sample of a batch and column, shape (samples, columns).
+
+    Called once the walk has come to the batch: slots are as they are when it is gathered.
+    """
+    uses, layout = walk.uses, group.first
+    units = uses.units[uses.bounds[number] : uses.bounds[number + 1]]
+    slots = np.array([walk.slot_of[u] for u in units.tolist()], np.int64)
+    out = np.zeros((len(samples), len(group.columns)), np.int64)
+    for k, column in enumerate(group.columns):
+        unit, row = layout.locate(sample_coordinates(request, layout, samples, column))
+        out[:, k] = slots[np.searchsorted(units, unit)] * layout.slot_rows + row
+    return out

@@ -127,7 +127,7 @@ def count_reads(group: AccessGroup, uses: Uses, n_slots: int) -> int:
 
 
 #: where nothing is kept for the next epoch, units are read ahead up to about this size, and at least one
-AHEAD_BYTES = 8 << 20
+AHEAD_BYTES = 4 << 20
 AHEAD_UNITS = 4
 
 
