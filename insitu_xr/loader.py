@@ -244,10 +244,6 @@ class Loader:
         self._running = weakref.ref(epoch)
         return epoch
 
-    @property
-    def _is_remote(self) -> bool:
-        return any(x.spec.asynchronous for g in self.plan.groups for x in g.layouts)
-
     def _singly(self, budget: Budget, epoch: int, keeping: bool) -> Course:
         """The rest of an epoch, one batch at a time."""
         rest = self._batches[self._consumed[1] :]
@@ -257,7 +253,7 @@ class Loader:
         if self._machine is None or self._slots != budget.slots:
             self._let_go()
             self._machine, self._slots = self._build(budget), budget.slots
-        machine, remote, walks = self._machine, self._is_remote, []
+        machine, remote, walks = self._machine, plan.remote, []
         for store in machine.stores:
             if keeping:
                 uses, slots = plan.uses(store.group, epoch, batches, self._batches), store.n_slots

@@ -35,8 +35,7 @@ def verify(catalog: Catalog, plan: ReadPlan, materials: Materials) -> None:
             if layout.spec.kind == "stored":
                 reader = VariableReader(layout, materials.parts[name], materials.value_dtypes[name])
                 known = _Known.of(reader)
-                if not known.seen():
-                    _verify(catalog[name], plan, layout, reader)
+                if not known.seen() and _verify(catalog[name], plan, layout, reader):
                     known.note()
 
 
@@ -79,7 +78,8 @@ _VERIFIED: dict[tuple[Any, ...], tuple[weakref.ref[Any], ...]] = {}
 _REMEMBERED = 1000
 
 
-def _verify(array: xr.DataArray, plan: ReadPlan, layout: Layout, reader: VariableReader) -> None:
+def _verify(array: xr.DataArray, plan: ReadPlan, layout: Layout, reader: VariableReader) -> bool:
+    """Compare one block; returns whether it could be read both ways."""
     request, name = plan.request, layout.spec.name
     columns = request.columns_of(name) or (0,)
     positions = [int(p[0]) for p in sample_coordinates(request, layout, np.zeros(1, np.int64), columns[0])]
@@ -90,13 +90,13 @@ def _verify(array: xr.DataArray, plan: ReadPlan, layout: Layout, reader: Variabl
         ours = reader.peek(number, int(row[0]) if positions else 0, cell)
     except ReadError:
         # A chunk that cannot be read is no difference. The batch that needs it says so, by name.
-        return
+        return False
     try:
         where: dict[str, Any] = {d: [p] for d, p in zip(layout.sample_dims, positions, strict=True)}
         where |= {d: _flat(t) for d, t in zip(layout.field_dims, cell.target, strict=True)}
         theirs = array.isel(where).transpose(*layout.sample_dims, *layout.field_dims).values
     except Exception:
-        return  # it was readable a moment ago; should it be lost now, the batch that needs it says so
+        return False  # it was readable a moment ago; should it be lost now, the batch that needs it says so
     theirs = theirs.astype(theirs.dtype.newbyteorder("="), copy=False)
     if ours.dtype != theirs.dtype or ours.shape != theirs.shape or not _same(ours, theirs):
         raise VerificationError(
@@ -104,6 +104,7 @@ def _verify(array: xr.DataArray, plan: ReadPlan, layout: Layout, reader: Variabl
             f"({ours.dtype}{list(ours.shape)} against {theirs.dtype}{list(theirs.shape)}); "
             f"load it with ds[{name!r}].load() and please report this with the store's metadata"
         )
+    return True
 
 
 def _flat(target: Any) -> Any:

@@ -14,7 +14,7 @@ from insitu_xr import verifying
 from insitu_xr.building import Built, build
 from insitu_xr.errors import VerificationError
 from insitu_xr.resolving import Asked
-from insitu_xr.testing import CountingStore
+from insitu_xr.testing import CountingStore, FailingStore
 from insitu_xr.testing.writing import StoredDataset, StoredVariable
 from insitu_xr.verifying import verify
 
@@ -138,3 +138,13 @@ def test_values_are_those_of_xarray_whether_looked_at_or_not(store: CountingStor
         with ds.insitu.loader(variables=["a"], batch_size=12) as loader:
             (batch,) = loader
         np.testing.assert_array_equal(batch["a"], ds["a"].values)
+
+
+def test_what_could_not_be_read_is_looked_at_again(store: CountingStore) -> None:
+    failing = FailingStore(store, ())
+    ds = stored().open(failing)
+    failing.fail(None)
+    ds.insitu.loader(variables=["a", "b"], batch_size=4).close()
+    failing.recover()
+    assert looked_at(store, ds) == {"a", "b"}
+    assert looked_at(store, ds) == set()

@@ -101,9 +101,14 @@ class ReadPlan:
         """
         if self.keep is not None:
             return self.keep
-        if not epochs and not any(x.spec.asynchronous for g in self.groups for x in g.layouts):
+        if not epochs and not self.remote:
             return False
         return self.budget.slot_bytes >= KEPT_PART * sum(g.n_units * g.slot_bytes for g in self.groups)
+
+    @property
+    def remote(self) -> bool:
+        """Whether anything is read from a store that has to be waited for."""
+        return any(x.spec.asynchronous for g in self.groups for x in g.layouts)
 
     def budget_of(self, epochs: int) -> Budget:
         """How memory is used once so many epochs have begun before."""
