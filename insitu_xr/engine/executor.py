@@ -1,12 +1,10 @@
 """Carries the schedule of one epoch out: threads that pull the next thing to do from the board.
 
-Lock order: there is one lock per executor (``_lock``); store, codecs and user code are never called under it. What is
-here called a batch is a step of the engine, which may hold several of the consumer's batches.
+What is here called a batch is a step of the engine, which may hold several of the consumer's batches.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
@@ -14,23 +12,9 @@ from collections.abc import Callable, Sequence
 
 from insitu_xr.engine.board import Board, Load
 from insitu_xr.engine.decode import Job
-from insitu_xr.engine.fetch import Fetched
-from insitu_xr.engine.flights import on_event_loop
 from insitu_xr.engine.gather import Gather, arena_rows
-from insitu_xr.engine.remote import RemoteReads
-from insitu_xr.engine.tasks import (
-    BatchPlace,
-    Failed,
-    Machine,
-    OpenBatch,
-    Place,
-    Ready,
-    SlotPlace,
-    Tally,
-    Task,
-    carry_out,
-    failure_of,
-)
+from insitu_xr.engine.tasks import BatchPlace, Machine, OpenBatch, Place, Ready, SlotPlace, Task
+from insitu_xr.engine.workers import Action, Workers
 from insitu_xr.errors import ReadError
 from insitu_xr.geometry.grid import IntArray
 from insitu_xr.plan.reads import AccessGroup
@@ -45,11 +29,8 @@ JOBS_AHEAD = 64
 #: more batches may be open once threads were idle for this part of the time for want of them
 IDLE_PART = 0.1
 
-#: what a thread does outside the lock; returns what is left to note under it
-Action = Callable[[], Callable[[], None]]
 
-
-class Executor:
+class Executor(Workers):
     """One epoch under way.
 
     Parameters
@@ -68,6 +49,8 @@ class Executor:
         Batches that may be open at first, and at most.
     """
 
+    _m: Machine
+
     def __init__(
         self,
         machine: Machine,
@@ -78,26 +61,15 @@ class Executor:
         depth: int,
         most: int,
     ) -> None:
-        self._m = machine
+        super().__init__(machine)
         self._order, self._size = order, size
         self._walks, self._spreads, self._most = walks, spreads, most
         self._board: Board[Job, Gather] = Board(-(-len(order) // size), depth)
         self._open: dict[int, OpenBatch] = {}
-        # It may be taken again by its owner: garbage may be collected, and an epoch closed, on any thread at any time.
-        self._lock = threading.RLock()
-        self._work, self._ready = threading.Condition(self._lock), threading.Condition(self._lock)
-        self._idle = 0
+        self._ready = threading.Condition(self._lock)
         self._idle_seconds, self._asked_at = 0.0, time.perf_counter()
-        self._arrived: deque[tuple[Task, Fetched]] = deque()
-        self._remote = RemoteReads(machine.pace, machine.limits, machine.inflight_bytes)
-        self._closed = False
-        self._held = self._handed = 0
-        self._process = os.getpid()
-        self._threads = [
-            threading.Thread(target=self._run, name=f"insitu-{k}", daemon=True) for k in range(machine.threads)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._handed = 0
+        self._start()
 
     # -- the consumer's side -------------------------------------------------------------------------------------
 
@@ -137,11 +109,6 @@ class Executor:
         self._idle_seconds = 0.0
         self._m.meter.add(wait_seconds=waited)
 
-    @property
-    def forked(self) -> bool:
-        """Whether this is a forked child of the process whose threads carry the epoch out."""
-        return os.getpid() != self._process
-
     def close(self) -> bool:
         """Stop, and wait for what is under way.
 
@@ -157,44 +124,15 @@ class Executor:
             self._closed = True
             self._work.notify_all()
             self._ready.notify_all()
-        deadline = time.monotonic() + self._m.limits.close_seconds
-        quiet = self._remote.stop(self._m.limits.close_seconds)
-        # Garbage may be collected on any thread: none may wait for itself, nor the loop for those that wait for it.
-        for thread in self._threads:
-            if thread is not threading.current_thread() and not on_event_loop():
-                thread.join(max(0.0, deadline - time.monotonic()))
+        quiet = self._stop()  # releases what is held
         with self._lock:
-            self._release(self._held)
             self._open.clear()
-            self._arrived.clear()
-        return quiet and not any(t.is_alive() for t in self._threads)
+        return quiet
 
     # -- the threads' side ---------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        with self._lock:
-            while not self._closed:
-                action = self._guarded(self._next_action)
-                self._wake()
-                if action is None:
-                    self._rest()
-                    continue
-                self._lock.release()
-                try:
-                    note = action()
-                finally:
-                    self._lock.acquire()
-                self._guarded(note)
-                del action, note  # a thread that waits must not keep a batch alive
-
-    def _guarded[T](self, step: Callable[[], T]) -> T | None:
-        """Do something under the lock; whatever goes wrong, the consumer must see it rather than wait for ever."""
-        try:
-            return step()
-        except BaseException as error:
-            self._board.fail(self._board.gathered, error)
-            self._wake()
-            return None
+    def _broken(self, error: BaseException) -> None:
+        self._board.fail(self._board.gathered, error)
 
     def _rest(self) -> None:
         """Wait until there is something to do; called under the lock."""
@@ -229,11 +167,7 @@ class Executor:
                 return self._group(task)
             self._launch(task)
             self._plan_ahead()
-        if self._arrived:
-            landed, fetched = self._arrived.popleft()
-            self._hold(landed.job.reader.layout.place_bytes)
-            return lambda: self._place(landed, fetched)
-        return None
+        return self._next_placing()
 
     def _plan_ahead(self) -> None:
         while self._board.wants_plan(JOBS_AHEAD):
@@ -318,85 +252,16 @@ class Executor:
             task = self._next_read()
             assert task is not None
             tasks.append(task)
-        # One chunk after another: what the largest of them needs is what the group needs.
-        held = max(task.job.raw_bytes + task.job.reader.layout.place_bytes for task in tasks)
-        self._hold(held)
-        return lambda: self._read(tasks, held)
+        return self._reading(tasks)
 
-    def _hold(self, count: int) -> None:
-        self._held += count
-        self._m.ledger.hold(count)
+    def _finished(self, task: Task) -> None:
+        if self._board.read_done(task.load) and isinstance(task.load.where, SlotPlace):
+            task.load.where.store.finish(task.load.where.slot, task.load.where.unit)
 
-    def _release(self, count: int) -> None:
-        self._held -= count
-        self._m.ledger.release(count)
+    def _failed(self, task: Task, error: ReadError) -> None:
+        self._board.fail(task.load.batch, error)
 
-    # -- actions, outside the lock; each returns what is left to note under it ------------------------------------
-
-    def _read(self, tasks: Sequence[Task], held: int) -> Callable[[], None]:
-        """Read and place on this thread."""
-        tally = Tally()
-        done: list[Task] = []
-        failed: list[tuple[Task, ReadError]] = []
-        for task in tasks:
-            try:
-                carry_out(task, task.job.source.stream(task.job.chunks, tally.cost), tally)
-                done.append(task)
-            except Failed as failure:
-                failed.append((task, failure.error))
-        return lambda: self._note(done, failed, tally, held)
-
-    def _note(self, done: Sequence[Task], failed: Sequence[tuple[Task, ReadError]], tally: Tally, held: int) -> None:
-        """Some jobs ended; called under the lock."""
-        self._release(held)
-        self._m.meter.add(**tally.totals())
-        for task in done:
-            if self._board.read_done(task.load) and isinstance(task.load.where, SlotPlace):
-                task.load.where.store.finish(task.load.where.slot, task.load.where.unit)
-        for task, failure in failed:
-            self._board.fail(task.load.batch, failure)
-        self._wake()
-
-    def _launch(self, task: Task) -> None:
-        """Start a read on zarr's loop; called under the lock, returns at once."""
-        self._hold(task.job.raw_bytes)
-        self._remote.launch(task.job, self._refused, lambda *end: self._landed(task, *end))
-
-    def _refused(self) -> None:
-        """The store refuses reads; called on the loop."""
-        with self._lock:
-            if not self._closed:
-                self._remote.refused()
-
-    def _landed(self, task: Task, began: float, fetched: Fetched | None, error: BaseException | None) -> None:
-        with self._lock:
-            if self._closed:
-                return
-            self._m.meter.add(read_seconds=self._remote.landed(began, fetched))
-            if fetched is not None:
-                self._arrived.append((task, fetched))
-            else:
-                assert error is not None
-                self._remote.placed(task.job)
-                self._note([], [(task, failure_of(task.job, error, "read"))], Tally(), task.job.raw_bytes)
-            self._wake()
-
-    def _place(self, task: Task, fetched: Fetched) -> Callable[[], None]:
-        """Place what arrived from the loop."""
-        job, tally = task.job, Tally()
-        tally.cost = fetched
-        failed: list[tuple[Task, ReadError]] = []
-        try:
-            carry_out(task, fetched.drain(), tally)
-        except Failed as failure:
-            failed.append((task, failure.error))
-        tally.read_seconds = 0.0  # it was counted when it landed
-
-        def note() -> None:
-            self._remote.placed(job)
-            self._note([] if failed else [task], failed, tally, job.raw_bytes + job.reader.layout.place_bytes)
-
-        return note
+    # -- outside the lock; returns what is left to note under it --------------------------------------------------
 
     def _gather(self, number: int, part: Gather, batch: OpenBatch) -> Callable[[], None]:
         began, failure = time.perf_counter(), None

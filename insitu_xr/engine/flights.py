@@ -30,7 +30,7 @@ LOOK_SECONDS = 0.05
 
 
 @dataclass(slots=True, eq=False)
-class _Flight:
+class Flight:
     """One read: the requests for it that are under way, the first error, and what asks a second time."""
 
     read: Read
@@ -49,7 +49,7 @@ class Flights:
     """
 
     def __init__(self) -> None:
-        self._flights: set[_Flight] = set()
+        self._flights: set[Flight] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stopped = False
         self._used = False
@@ -58,16 +58,26 @@ class Flights:
         #: reads that were asked for twice
         self.hedged = 0
 
-    def launch(self, read: Read, land: Land, hedge_after: float | None = None) -> None:
+    def launch(self, read: Read, land: Land, hedge_after: float | None = None) -> Flight:
         """Start a read; ``land(result, error)`` is called on the loop's thread when it ends, and must not block.
 
         With ``hedge_after``, a read that takes longer than so many seconds is asked for a second time: the first result
         counts and the other request is cancelled. At most one read in twenty.
         """
         self._used = True
-        event_loop().call_soon_threadsafe(self._start, _Flight(read, land), hedge_after)
+        flight = Flight(read, land)
+        event_loop().call_soon_threadsafe(self._start, flight, hedge_after)
+        return flight
 
-    def _start(self, flight: _Flight, hedge_after: float | None) -> None:
+    def give_up(self, flight: Flight) -> None:
+        """Cancel one read, unless it has ended; it lands with a ``CancelledError``."""
+        event_loop().call_soon_threadsafe(self._give_up, flight)
+
+    def _give_up(self, flight: Flight) -> None:
+        for task in flight.tasks:
+            task.cancel()
+
+    def _start(self, flight: Flight, hedge_after: float | None) -> None:
         if self._stopped:
             return
         self._launched += 1
@@ -76,20 +86,20 @@ class Flights:
         if hedge_after is not None:
             flight.timer = event_loop().call_later(hedge_after, self._hedge, flight, hedge_after)
 
-    def _ask(self, flight: _Flight) -> None:
+    def _ask(self, flight: Flight) -> None:
         task = event_loop().create_task(flight.read())
         flight.tasks.add(task)
         self._tasks.add(task)
         task.add_done_callback(partial(self._landed, flight))
 
-    def _hedge(self, flight: _Flight, delay: float) -> None:
+    def _hedge(self, flight: Flight, delay: float) -> None:
         if self.hedged + 1 <= HEDGED_SHARE * self._launched:
             self.hedged += 1
             self._ask(flight)
         else:  # what stays slow has its turn when more reads were launched
             flight.timer = event_loop().call_later(max(LOOK_SECONDS, delay), self._hedge, flight, delay)
 
-    def _landed(self, flight: _Flight, task: asyncio.Task[Any]) -> None:
+    def _landed(self, flight: Flight, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         flight.tasks.discard(task)
         error = asyncio.CancelledError("the read was cancelled") if task.cancelled() else task.exception()
@@ -100,7 +110,7 @@ class Flights:
         if self._stopped and not self._tasks:
             self._ended.set()
 
-    def _end(self, flight: _Flight) -> None:
+    def _end(self, flight: Flight) -> None:
         """Nothing more is wanted of a read."""
         flight.landed = True
         self._flights.discard(flight)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from insitu_xr.engine.decode import Job
 from insitu_xr.engine.failing import Retry, retried
 from insitu_xr.engine.fetch import Fetched
-from insitu_xr.engine.flights import Flights
+from insitu_xr.engine.flights import Flight, Flights
 from insitu_xr.engine.pacing import Pace
 from insitu_xr.limits import Limits
 
@@ -51,7 +51,7 @@ class RemoteReads:
         job: Job,
         refused: Callable[[], None],
         land: Callable[[float, Fetched | None, BaseException | None], None],
-    ) -> None:
+    ) -> Flight:
         """Start a read; returns at once.
 
         Parameters
@@ -66,11 +66,15 @@ class RemoteReads:
         self.under_way += 1
         pace.launched(began)
         policy = Retry.of(self._limits, patient_store=job.source.patient)
-        self._flights.launch(
+        return self._flights.launch(
             lambda: retried(lambda: job.source.aread(job.chunks, pace.gap_bytes), policy, refused),
             lambda *end: land(began, *end),
             pace.hedge_after if self._limits.hedge else None,
         )
+
+    def give_up(self, flight: Flight) -> None:
+        """Cancel a read; it lands all the same, with an error."""
+        self._flights.give_up(flight)
 
     def refused(self) -> None:
         """The store refuses reads for now."""

@@ -148,15 +148,21 @@ def carry_out(task: Task, raws: Iterator[Any], tally: Tally) -> None:
 
 
 @dataclass(slots=True, eq=False)
-class Machine:
-    """What the epochs of one loader share: slots, readers, the gatherer, and the accounts."""
+class Tools:
+    """What threads work with: slots, readers, and the accounts."""
 
     stores: Sequence[SlotStore]
     readers: dict[str, VariableReader]
-    gatherer: Gatherer
     ledger: Ledger
     meter: Meter
     limits: Limits
     pace: Pace
     threads: int
     inflight_bytes: int
+
+
+@dataclass(slots=True, eq=False)
+class Machine(Tools):
+    """What the epochs of one loader share: the tools, and what makes batches out of slots."""
+
+    gatherer: Gatherer

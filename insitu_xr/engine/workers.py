@@ -1,0 +1,222 @@
+"""Threads that pull the next thing to do: what epochs and random access have in common.
+
+Lock order: there is one lock per pool of threads; store, codecs and user code are never called under it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from insitu_xr.engine.fetch import Fetched
+from insitu_xr.engine.flights import on_event_loop
+from insitu_xr.engine.remote import RemoteReads
+from insitu_xr.engine.tasks import Failed, Tally, Task, Tools, carry_out, failure_of
+from insitu_xr.errors import ReadError
+
+#: what a thread does outside the lock; returns what is left to note under it
+Action = Callable[[], Callable[[], None]]
+
+
+class Workers:
+    """Threads that read, decode and place; what comes next is the business of those who inherit.
+
+    Parameters
+    ----------
+    tools : Tools
+        Slots, readers and accounts.
+
+    Notes
+    -----
+    Methods whose names begin with one underscore are called under the lock, unless they say otherwise.
+    """
+
+    def __init__(self, tools: Tools) -> None:
+        self._m = tools
+        # It may be taken again by its owner: garbage may be collected, and a pool closed, on any thread at any time.
+        self._lock = threading.RLock()
+        self._work = threading.Condition(self._lock)
+        self._idle = 0
+        self._arrived: deque[tuple[Task, Fetched]] = deque()
+        self._remote = RemoteReads(tools.pace, tools.limits, tools.inflight_bytes)
+        self._closed = False
+        self._held = 0
+        self._process = os.getpid()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"insitu-{k}", daemon=True) for k in range(tools.threads)
+        ]
+
+    # -- what those who inherit decide ---------------------------------------------------------------------------
+
+    def _next_action(self) -> Action | None:
+        """The next thing to do."""
+        raise NotImplementedError
+
+    def _wake(self) -> None:
+        """Tell who waits that there is something for them."""
+        raise NotImplementedError
+
+    def _rest(self) -> None:
+        """Wait until there is something to do."""
+        raise NotImplementedError
+
+    def _finished(self, task: Task) -> None:
+        """A job is in place."""
+        raise NotImplementedError
+
+    def _failed(self, task: Task, error: ReadError) -> None:
+        """A job failed."""
+        raise NotImplementedError
+
+    def _broken(self, error: BaseException) -> None:
+        """Something went wrong that belongs to no job; whoever waits must see it rather than wait for ever."""
+        raise NotImplementedError
+
+    # -- the threads ---------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a forked child of the process whose threads these are."""
+        return os.getpid() != self._process
+
+    def _stop(self) -> bool:
+        """Stop, and wait for what is under way; called without the lock, which must be marked closed before.
+
+        Returns
+        -------
+        bool
+            False if a thread was still stuck in a read after ``limits.close_seconds``; the slots must then not be
+            used again, since that thread may yet write into one.
+        """
+        deadline = time.monotonic() + self._m.limits.close_seconds
+        quiet = self._remote.stop(self._m.limits.close_seconds)
+        # Garbage may be collected on any thread: none may wait for itself, nor the loop for those that wait for it.
+        for thread in self._threads:
+            if thread.ident and thread is not threading.current_thread() and not on_event_loop():
+                thread.join(max(0.0, deadline - time.monotonic()))
+        with self._lock:
+            self._release(self._held)
+            self._arrived.clear()
+        return quiet and not any(t.is_alive() for t in self._threads)
+
+    def _run(self) -> None:
+        """What a thread does; takes the lock itself."""
+        with self._lock:
+            while not self._closed:
+                action = self._guarded(self._next_action)
+                self._wake()
+                if action is None:
+                    self._rest()
+                    continue
+                self._lock.release()
+                try:
+                    note = action()
+                finally:
+                    self._lock.acquire()
+                self._guarded(note)
+                del action, note  # a thread that waits must not keep a batch alive
+
+    def _guarded[T](self, step: Callable[[], T]) -> T | None:
+        try:
+            return step()
+        except BaseException as error:
+            self._broken(error)
+            self._wake()
+            return None
+
+    def _hold(self, count: int) -> None:
+        self._held += count
+        self._m.ledger.hold(count)
+
+    def _release(self, count: int) -> None:
+        self._held -= count
+        self._m.ledger.release(count)
+
+    def _next_placing(self) -> Action | None:
+        """Place what arrived from the loop, if anything did."""
+        if not self._arrived:
+            return None
+        landed, fetched = self._arrived.popleft()
+        self._hold(landed.job.reader.layout.place_bytes)
+        return lambda: self._place(landed, fetched)
+
+    def _reading(self, tasks: Sequence[Task]) -> Action:
+        """Read and place some jobs, one after another."""
+        # What the largest of them needs is what all of them need.
+        held = max(task.job.raw_bytes + task.job.reader.layout.place_bytes for task in tasks)
+        self._hold(held)
+        return lambda: self._read(tasks, held)
+
+    def _launch(self, task: Task) -> Any:
+        """Start a read on zarr's loop; returns at once, with what it can be given up by."""
+        self._hold(task.job.raw_bytes)
+        return self._remote.launch(task.job, self._refused, lambda *end: self._landed(task, *end))
+
+    def _note(self, done: Sequence[Task], failed: Sequence[tuple[Task, ReadError]], tally: Tally, held: int) -> None:
+        """Some jobs ended."""
+        self._release(held)
+        self._m.meter.add(**tally.totals())
+        for task in done:
+            self._finished(task)
+        for task, failure in failed:
+            self._failed(task, failure)
+        self._wake()
+
+    # -- called without the lock ---------------------------------------------------------------------------------
+
+    def _refused(self) -> None:
+        """The store refuses reads; called on the loop."""
+        with self._lock:
+            if not self._closed:
+                self._remote.refused()
+
+    def _landed(self, task: Task, began: float, fetched: Fetched | None, error: BaseException | None) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._m.meter.add(read_seconds=self._remote.landed(began, fetched))
+            if fetched is not None:
+                self._arrived.append((task, fetched))
+            else:
+                assert error is not None
+                self._remote.placed(task.job)
+                self._note([], [(task, failure_of(task.job, error, "read"))], Tally(), task.job.raw_bytes)
+            self._wake()
+
+    def _read(self, tasks: Sequence[Task], held: int) -> Callable[[], None]:
+        """Read and place on this thread."""
+        tally = Tally()
+        done: list[Task] = []
+        failed: list[tuple[Task, ReadError]] = []
+        for task in tasks:
+            try:
+                carry_out(task, task.job.source.stream(task.job.chunks, tally.cost), tally)
+                done.append(task)
+            except Failed as failure:
+                failed.append((task, failure.error))
+        return lambda: self._note(done, failed, tally, held)
+
+    def _place(self, task: Task, fetched: Fetched) -> Callable[[], None]:
+        """Place what arrived from the loop."""
+        job, tally = task.job, Tally()
+        tally.cost = fetched
+        failed: list[tuple[Task, ReadError]] = []
+        try:
+            carry_out(task, fetched.drain(), tally)
+        except Failed as failure:
+            failed.append((task, failure.error))
+        tally.read_seconds = 0.0  # it was counted when it landed
+
+        def note() -> None:
+            self._remote.placed(job)
+            self._note([] if failed else [task], failed, tally, job.raw_bytes + job.reader.layout.place_bytes)
+
+        return note
