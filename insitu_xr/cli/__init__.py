@@ -13,7 +13,7 @@ _NEEDED = ("typer", "click", "rich", "shellingham")
 def main() -> None:
     """Run the command; without typer, say what to install."""
     try:
-        from insitu_xr.cli.commands import app
+        from insitu_xr.cli.commands import add_commands, app
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in _NEEDED:
             raise
@@ -21,4 +21,5 @@ def main() -> None:
             f"insitu-xr: typer must be installed for the command, but got no module {error.name!r}; "
             "pip install insitu-xr[cli]"
         )
+    add_commands()
     app(prog_name="insitu-xr")

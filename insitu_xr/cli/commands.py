@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 import xarray as xr
 
+from insitu_xr import extending
 from insitu_xr.cli.describing import describe_dataset
-from insitu_xr.errors import InsituError, RequestError
+from insitu_xr.errors import InsituError, MissingExtraError, RequestError
 from insitu_xr.opening import open_dataset
 from insitu_xr.resolving.catalog import Catalog
 from insitu_xr.resolving.sampling import time_like
@@ -141,6 +142,23 @@ def settings(given: Sequence[str], thing: str) -> dict[str, Any]:
                 raise RequestError(f"--{thing} must give {part!r} once, but got a value and parts of it; give one")
         target[name] = value
     return found
+
+
+def add_commands() -> None:
+    """Add the commands of adapters; one whose packages are not installed says so when it is called."""
+    for name, entry in extending.commands().items():
+        try:
+            app.command(name)(extending.loaded(entry))
+        except MissingExtraError as error:
+            app.command(name, help=str(error), context_settings={"ignore_unknown_options": True})(_refusing(error))
+
+
+def _refusing(error: MissingExtraError) -> Callable[[list[str] | None], None]:
+    def command(anything: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
+        with failing_plainly():
+            raise error
+
+    return command
 
 
 def _parts(text: str) -> list[str]:
