@@ -103,9 +103,13 @@ def listen(content: Content, conditions: Conditions) -> tuple[int, Callable[[], 
         server.port = listening.sockets[0].getsockname()[1]
         ready.set()
         await end.wait()
+        # What was accepted is a task until its protocol has it. A server closed meanwhile would let go of it unclosed.
+        while arriving := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(arriving)
         listening.close()
         for connection in list(server.connections):
             connection.transport.abort()
+        await listening.wait_closed()
 
     def run() -> None:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:

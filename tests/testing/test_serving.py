@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import socket
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, IncompleteRead, RemoteDisconnected
 from pathlib import Path
+from typing import Any, override
 
 import numpy as np
 import pytest
@@ -134,6 +139,43 @@ def test_closing_twice_leaves_nothing(served: Served) -> None:
     assert len(before) <= 1
     with pytest.raises(ConnectionRefusedError):
         ask(served)
+
+
+def test_a_connection_that_comes_as_the_server_stops_is_closed_too() -> None:
+    """One left open is warned about when it is collected: while some other test runs, if nobody looks here."""
+    busy, go_on = threading.Event(), threading.Event()
+
+    class Content(dict[str, bytes]):
+        @override
+        def get(self, path: str, default: Any = None, /) -> bytes:
+            if path == "hold up":  # so that both of what comes next are there when the loop looks again
+                busy.set()
+                assert go_on.wait(20)
+            elif path == "stop":  # on the thread of the server itself, which is told so, but cannot be waited for
+                with contextlib.suppress(RuntimeError):
+                    running.close()
+            return b""
+
+    def connect() -> socket.socket:
+        return socket.create_connection(("127.0.0.1", int(running.url.rpartition(":")[2])), timeout=20)
+
+    def get(client: socket.socket, path: str) -> None:
+        client.sendall(f"GET /{path} HTTP/1.1\r\n\r\n".encode())
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        with serve(Content()) as running, connect() as first, connect() as second:
+            for client in (first, second):
+                get(client, "now")
+                assert client.recv(1 << 12)
+            get(first, "hold%20up")
+            assert busy.wait(20)
+            get(second, "stop")
+            with connect():
+                go_on.set()
+                running.close()
+        gc.collect()
+    assert [str(warning.message) for warning in caught] == []
 
 
 def test_what_cannot_be_served_is_refused() -> None:
