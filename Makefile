@@ -22,7 +22,7 @@ docs:            ## build docs/_build/html, warnings are errors
 	@python=$(test_python) && set -x && "$$python" -m sphinx -q -W -n --keep-going -E -b html docs docs/_build/html
 
 pytest:
-	@python=$(test_python) && set -x && "$$python" -m pytest -n auto --dist loadfile
+	@python=$(test_python) && set -x && "$$python" -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 bench:           ## measure for the docs; BENCH="--rounds 1 --scale 0.1" only looks, BENCH_TORCH=1 adds torch
 	@python=$(bench_python) && set -x && "$$python" -m pytest -q tests/benchmarks --benchmark-enable --benchmark-group-by=group && \

@@ -65,6 +65,7 @@ def check_labels(eager: xr.Dataset, batch: Any, request: Request) -> None:
         xr.testing.assert_identical(batch.to_xarray(), eager.isel(time=positions))
 
 
+@pytest.mark.slow
 @settings(CALM, max_examples=110)
 @given(datasets(), st.data())
 def test_every_batch_equals_xarray(stored: StoredDataset, data: st.DataObject) -> None:

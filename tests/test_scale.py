@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow  # each plans five million reads, or opens them
+
 PROBE = """
 import json, resource, sys, time
 import numpy as np, xarray as xr, zarr

@@ -176,6 +176,7 @@ def test_layouts_keep_their_kind_when_they_shrink() -> None:
     assert small["blosc"].grid[0] % small["blosc"].chunks[1] != 0
 
 
+@pytest.mark.slow
 def test_the_command_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = ["--out", str(tmp_path / "out"), "--stores", str(tmp_path / "stores")]
     what = ["--small", "--rounds", "1", "--seconds", "0", "--cases", "cold", "--layouts", "fat"]
