@@ -297,7 +297,7 @@ class _First:
 
 
 TestEpoch = Epoch.TestCase
-TestEpoch.settings = settings(max_examples=120, stateful_step_count=40)
+TestEpoch.settings = settings(max_examples=80, stateful_step_count=40)
 
 
 def board_of(*afters: list[int], depth: int = 1) -> Board[str, str]:

@@ -44,7 +44,7 @@ def located(wanted: Request, group: AccessGroup, samples: Any) -> list[tuple[int
     return list(zip(unit.tolist(), row.tolist(), strict=True))
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(spreads())
 def test_every_place_of_every_batch_is_written_once(drawn: tuple[Request, AccessGroup, Any, int, int]) -> None:
     wanted, group, samples, size, most = drawn
@@ -68,7 +68,7 @@ def test_every_place_of_every_batch_is_written_once(drawn: tuple[Request, Access
     assert 1 <= walk.window <= max(1, most)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(spreads())
 def test_there_are_as_few_visits_as_the_window_allows(drawn: tuple[Request, AccessGroup, Any, int, int]) -> None:
     wanted, group, samples, size, most = drawn
