@@ -151,6 +151,15 @@ class Batch:
         self.context, self._samples, self._arrays = context, samples, arrays
         self._padded, self._positions = padded, positions
 
+    @property
+    def samples(self) -> IntArray:
+        """Numbers of the samples among those of the context, shape (batch,)."""
+        return self._samples
+
+    def replaced(self, arrays: dict[Key, npt.NDArray[Any]]) -> Batch:
+        """The same samples with other arrays, of the same shapes."""
+        return Batch(self.context, self._samples, arrays, self._padded, self._positions)
+
     @cached_property
     def padded(self) -> npt.NDArray[np.bool_]:
         """Samples that repeat some from the start of the epoch, so that all ranks have equally many, shape (batch,)."""

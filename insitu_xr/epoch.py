@@ -72,17 +72,27 @@ class Epoch(Iterator[Batch]):
                 "an epoch must be the one that runs, but it was closed, since its loader was closed or another epoch "
                 "began; iterate again"
             )
-        if self._executor.forked:
-            raise ClosedError(
-                "an epoch must be iterated in the process that began it, but this is a fork; its threads do not exist "
-                "here. Start workers by spawn, or make the loader in the worker"
-            )
+        self.check_process()
         batch = next(self._parts, None)
         if batch is None:
             batch = self._next_step()
         if self._bar is not None:
             self._bar.update()
         return batch
+
+    def check_process(self) -> None:
+        """Refuse to go on in a forked child, which has none of the threads.
+
+        Raises
+        ------
+        ClosedError
+            If this is one.
+        """
+        if self._executor.forked:
+            raise ClosedError(
+                "an epoch must be iterated in the process that began it, but this is a fork; its threads do not exist "
+                "here. Start workers by spawn, or make the loader in the worker"
+            )
 
     def _next_step(self) -> Batch:
         """The first batch of the next step of the engine."""

@@ -42,7 +42,7 @@ def fingerprint(plan: ReadPlan, batches: range) -> dict[str, Any]:
         "seed": request.seed,
         "weights": None if request.weights is None else digest(request.weights),
         "sampler": None if request.sampler is None else getattr(request.sampler, "__qualname__", "unnamed"),
-        "rank": shard.rank,
+        # Not the rank: all of them take as many steps, so that what one saves tells the others where they are.
         "world_size": shard.world_size,
         "partial": shard.partial,
         "batches": [batches.start, batches.stop],

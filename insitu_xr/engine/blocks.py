@@ -11,6 +11,7 @@ import math
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,10 @@ MOST_BYTES = 1 << 30
 ALIGNMENT = 64
 
 
+def _ordinary(size: int) -> npt.NDArray[np.uint8]:
+    return np.empty(size, np.uint8)
+
+
 class BlockStore:
     """Memory that waits to be used again, up to a bound.
 
@@ -32,6 +37,13 @@ class BlockStore:
 
     Thread-safe. Finalisers may run in the middle of anything on any thread, so they only append to a deque; the lock is
     taken by those who ask for memory.
+
+    Parameters
+    ----------
+    limit : int
+        Bytes that may wait.
+    fresh : callable
+        Gives so many bytes of new memory; page-locked memory, say. It is let go of like any other array.
 
     Examples
     --------
@@ -46,8 +58,8 @@ class BlockStore:
     True
     """
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    def __init__(self, limit: int, fresh: Callable[[int], npt.NDArray[np.uint8]] = _ordinary) -> None:
+        self.limit, self._fresh = limit, fresh
         self._ceilings: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
         self._given = 0
         self._returned: deque[npt.NDArray[np.uint8]] = deque()
@@ -82,7 +94,7 @@ class BlockStore:
                 self._collect(size)
             self._given += size
         if block is None:
-            block = np.empty(size + ALIGNMENT, np.uint8)
+            block = self._fresh(size + ALIGNMENT)
         start = -block.ctypes.data % ALIGNMENT
         owner = (ctypes.c_uint8 * size).from_buffer(block.data, start)
         weakref.finalize(owner, self._returned.append, block).atexit = False

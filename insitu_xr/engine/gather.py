@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from insitu_xr.engine.blocks import BLOCKS
+from insitu_xr.engine.blocks import BLOCKS, BlockStore
 from insitu_xr.engine.slots import SlotStore
 from insitu_xr.geometry.grid import IntArray
 from insitu_xr.plan.arrays import Key, array_shapes, batch_bytes
@@ -46,6 +46,8 @@ class Gatherer:
         Variables that are in memory, in the order of their dims.
     stacks : mapping of group to Stack, or None
         The stacked layout; None for the dict layout.
+    blocks : BlockStore
+        Where the memory of batches comes from.
 
     Notes
     -----
@@ -58,8 +60,9 @@ class Gatherer:
         stores: Sequence[SlotStore],
         memory: Mapping[str, npt.NDArray[Any]],
         stacks: Mapping[str, Stack] | None,
+        blocks: BlockStore = BLOCKS,
     ) -> None:
-        self.request, self.stacks = request, stacks
+        self.request, self.stacks, self._blocks = request, stacks, blocks
         self._group_of = {x.spec.name: k for k, store in enumerate(stores) for x in store.group.layouts}
         self._rows = {name: stores[k].rows(name) for name, k in self._group_of.items()}
         self._columns = [{c: k for k, c in enumerate(store.group.columns)} for store in stores]
@@ -94,7 +97,7 @@ class Gatherer:
     def allocate(self, n: int) -> dict[Key, npt.NDArray[Any]]:
         """Fresh arrays for a batch."""
         shapes = array_shapes(self.request, self.stacks, n)
-        return {key: BLOCKS.array(shape, dtype) for key, (shape, dtype) in shapes.items()}
+        return {key: self._blocks.array(shape, dtype) for key, (shape, dtype) in shapes.items()}
 
     def batch_bytes(self, n: int) -> int:
         """Bytes of all arrays of a batch."""

@@ -20,6 +20,7 @@ from insitu_xr.plan.order import Runs, epoch_order, is_global, is_redrawn, large
 from insitu_xr.plan.reads import AccessGroup, Uses, access_groups, batch_uses, join_epochs
 from insitu_xr.plan.request import Dropped, Request
 from insitu_xr.plan.schedule import count_reads
+from insitu_xr.plan.sharding import Shard
 from insitu_xr.plan.spread import Spread, can_spread
 
 #: nothing is kept for the next epoch where it would be less than this part
@@ -53,6 +54,8 @@ class ReadPlan:
     spread: Budget | None = None
     #: keep chunks for the next epoch: from the first one on, or never; None where it is to be decided by the source
     keep: bool | None = None
+    #: the ceiling that was asked for; None for the default
+    memory: int | None = None
 
     @classmethod
     def of(
@@ -75,11 +78,23 @@ class ReadPlan:
         groups = access_groups(request)
         runs = runs_of(request, groups)
         stride, budget = _divided(request, runs, groups, stacks, memory, limits)
-        plan = cls(request, groups, runs, budget, stacks, stride, keep=keep)
+        plan = cls(request, groups, runs, budget, stacks, stride, keep=keep, memory=memory)
         plan = replace(plan, spread=plan._spread_budget(limits))
         if request.sampler is not None:
             plan.order(0)  # what a sampler of the caller returns is checked before any data is read
         return plan
+
+    def of_rank(self, rank: int, world_size: int, limits: Limits) -> ReadPlan:
+        """The plan of the same request for one rank of several.
+
+        Raises
+        ------
+        RequestError
+            If there is no such rank, or it is left without a batch.
+        """
+        request = self.request
+        shard = Shard.checked(len(request), rank, world_size, request.shard.partial)
+        return self.of(request.sharded(shard), self.memory, limits, self.stacks, self.keep)
 
     def _spread_budget(self, limits: Limits) -> Budget | None:
         """How memory is divided if groups that can go straight into the batches do so; None if that does not pay."""

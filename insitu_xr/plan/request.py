@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from insitu_xr.errors import RequestError
 from insitu_xr.geometry.axes import StoredAxes
 from insitu_xr.geometry.grid import IntArray
 from insitu_xr.geometry.times import LabelAxis, Offset
@@ -127,6 +128,24 @@ class Request:
         """Number of batches in an epoch, of one rank."""
         n = self.shard.size(len(self.anchors))
         return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+
+    def sharded(self, shard: Shard) -> Self:
+        """The same request for one rank of several.
+
+        Raises
+        ------
+        RequestError
+            If the rank is left without a batch.
+        """
+        request, size = replace(self, shard=shard), shard.size(len(self))
+        if not request.n_batches:
+            of = "" if shard.world_size == 1 else f" of each of {shard.world_size} ranks"
+            raise RequestError(
+                f"batch_size must be at most the {size} anchors{of} with drop_last=True, but got {self.batch_size}; "
+                "lower it, or keep the last batch"
+            )
+        # A batch holds all samples at most; a larger number only says "all in one".
+        return replace(request, batch_size=min(self.batch_size, size))
 
     def field_shape(self, variable: str) -> tuple[int, ...]:
         """Shape of one sample of a variable."""

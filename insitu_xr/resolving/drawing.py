@@ -24,8 +24,8 @@ class Drawing:
     shuffle_window: int | str | None = None
     weights: Any = None
     sampler: Sampler | None = None
-    rank: int = 0
-    world_size: int = 1
+    rank: int | None = None
+    world_size: int | None = None
     partial: Partial = "drop"
 
 
@@ -54,16 +54,8 @@ def drawn(ds: xr.Dataset, request: Request, drawing: Drawing) -> Request:
         shuffle_bytes=decoded,
         weights=None if drawing.weights is None else _weights(ds, request, drawing.weights),
         sampler=drawing.sampler,
-        shard=_shard(len(request), drawing),
     )
-    if not request.n_batches:
-        of = "" if request.shard.world_size == 1 else f" of each of {request.shard.world_size} ranks"
-        raise RequestError(
-            f"batch_size must be at most the {request.shard.size(len(request))} anchors{of} with drop_last=True, but "
-            f"got {request.batch_size}; lower it, or keep the last batch"
-        )
-    # A batch holds all samples at most; a larger number only says "all in one".
-    return replace(request, batch_size=min(request.batch_size, request.shard.size(len(request))))
+    return request.sharded(Shard.checked(len(request), drawing.rank, drawing.world_size, drawing.partial))
 
 
 def _window(request: Request, drawing: Drawing) -> tuple[int | None, int | None]:
@@ -99,26 +91,6 @@ def _check_sampler(request: Request, drawing: Drawing) -> None:
     if request.shuffle or drawing.weights is not None:
         other = "weights" if drawing.weights is not None else f"shuffle={request.shuffle!r}"
         raise RequestError(f"sampler must be given alone, since it draws the order, but got {other} as well; drop one")
-
-
-def _shard(n: int, drawing: Drawing) -> Shard:
-    rank: Any = drawing.rank
-    world: Any = drawing.world_size
-    partial = drawing.partial
-    for name, value, least in (("world_size", world, 1), ("rank", rank, 0)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-            raise RequestError(f"{name} must be a whole number of at least {least}, but got {value!r}; give one")
-    if rank >= world:
-        raise RequestError(f"rank must be below world_size, {world}, but got {rank}; count ranks from 0")
-    if partial not in ("drop", "pad"):
-        raise RequestError(f"partial must be 'drop' or 'pad', but got {partial!r}; give one of them")
-    shard = Shard(int(rank), int(world), partial)
-    if not shard.size(n):
-        raise RequestError(
-            f"world_size must be at most the {n} anchors with partial='drop', but got {world}; use fewer ranks, or "
-            "partial='pad'"
-        )
-    return shard
 
 
 def _weights(ds: xr.Dataset, request: Request, given: Any) -> npt.NDArray[np.float64]:
