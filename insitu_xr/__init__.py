@@ -13,6 +13,8 @@ from insitu_xr.opening import open_dataset
 from insitu_xr.plan.manifest import Manifest
 from insitu_xr.plan.plan import ReadPlan
 from insitu_xr.plan.quality import shuffle_quality
+from insitu_xr.reader import Reader
+from insitu_xr.scaling import Scaler, fit_scaler
 
 __version__ = "0.1.0"
 
@@ -22,7 +24,10 @@ __all__ = [
     "Loader",
     "Manifest",
     "ReadPlan",
+    "Reader",
+    "Scaler",
     "__version__",
+    "fit_scaler",
     "join",
     "open_dataset",
     "shuffle_quality",

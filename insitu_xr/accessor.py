@@ -12,17 +12,21 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from insitu_xr.building import Built, build, make_loader, make_splits
+from insitu_xr import extending
+from insitu_xr.building import Built, build, make_loader, make_reader, make_splits
 from insitu_xr.geometry.times import Lead
 from insitu_xr.loader import Loader
 from insitu_xr.plan.manifest import Manifest
 from insitu_xr.plan.plan import ReadPlan
+from insitu_xr.reader import Reader
 from insitu_xr.resolving import Asked, Drawing, SplitAsked
 from insitu_xr.resolving.catalog import Catalog
 from insitu_xr.resolving.catalog import join as check_joined
 from insitu_xr.resolving.regions import region
+from insitu_xr.resolving.sampling import sampled
 from insitu_xr.sources import Source
 from insitu_xr.tracing.identity import source_of_all
+from insitu_xr.transforming import Transform
 
 
 def _arguments_of[**P, R](
@@ -65,8 +69,8 @@ def _build(
     sampler: Callable[[np.random.Generator, int], npt.NDArray[np.int64]] | None = None,
     seed: int = 0,
     drop_last: bool = False,
-    rank: int = 0,
-    world_size: int = 1,
+    rank: int | None = None,
+    world_size: int | None = None,
     partial: Literal["drop", "pad"] = "drop",
     memory: int | str | None = None,
     layout: Literal["dict", "stacked"] = "dict",
@@ -77,6 +81,7 @@ def _build(
     max_inflight: int | None = None,
     hedge: bool = False,
     keep: bool | None = None,
+    batch_transforms: Sequence[Transform] | Transform = (),
 ) -> Built:
     source, only = self._source()
     if only is not None and variables is None and inputs is None and targets is None:
@@ -86,6 +91,7 @@ def _build(
     asked = replace(asked, manifest=manifest, split=split, drawing=drawing)
     asked = replace(asked, anchors=anchors, every=every, at=at, exclude=exclude, time_tolerance=time_tolerance)
     options: dict[str, Any] = {"dtype": dtype, "progress": progress, "computed": computed, "absent": absent}
+    options["transforms"] = batch_transforms
     return build(source, asked, memory=memory, **options, max_inflight=max_inflight, hedge=hedge, keep=keep)
 
 
@@ -148,7 +154,8 @@ class _Reading:
         drop_last : bool
             Leave out a last batch that is not full.
         rank, world_size : int
-            Take the rank-th of ``world_size`` disjoint parts of every epoch, all with the same number of steps.
+            Take the rank-th of ``world_size`` disjoint parts of every epoch, all with the same number of steps. Where
+            neither is given, adapters such as ``loader.to("torch")`` take those of the process.
         partial : {"drop", "pad"}
             Where the anchors cannot be divided equally: leave the last ones of the order out, or repeat some from its
             start and flag them in ``batch.padded``.
@@ -176,6 +183,10 @@ class _Reading:
             False no memory is used for the sake of the next epoch. By default what comes from a remote store is kept
             from the first epoch on, and what can be read without waiting from the second, since only then is it certain
             that there are several.
+        batch_transforms : sequence of callables, optional
+            Functions of the whole batch, carried out one after another where batches are delivered. Each returns
+            ``batch.replaced(arrays)``, or None where it changed the arrays in place. One that changes a shape or dtype
+            says so by a method ``output(template)``, which is given and returns both by (group, variable).
 
         Returns
         -------
@@ -215,6 +226,55 @@ class _Reading:
             If an argument breaks a rule.
         """
         return built.plan
+
+    def reader(
+        self,
+        variables: Sequence[str] | str | None = None,
+        *,
+        sample_dim: Hashable | Sequence[Hashable] | None = None,
+        statics: Sequence[str] | str = (),
+        memory: int | str | None = None,
+        dtype: npt.DTypeLike | None = None,
+        computed: Literal["raise", "load"] = "raise",
+        max_inflight: int | None = None,
+        hedge: bool = False,
+    ) -> Reader:
+        """Read samples by label, in any order; for those whose next request is not known, or known in part.
+
+        Parameters
+        ----------
+        variables : sequence of str, optional
+            Variables to read; by default all that have the sample dimension.
+        sample_dim, statics, dtype, computed, max_inflight, hedge
+            As for :meth:`loader`.
+        memory : int or str, optional
+            Ceiling of what is held to be used again or read ahead, such as ``"4GiB"``; what a read returns belongs to
+            its caller. By default 1 GiB, or what one chunk of each variable needs.
+
+        Returns
+        -------
+        Reader
+
+        Raises
+        ------
+        InsituError
+            If an argument breaks a rule; before any data is read.
+
+        Examples
+        --------
+        >>> import numpy as np, pandas as pd, xarray as xr, insitu_xr
+        >>> ds = xr.Dataset({"t2m": (("time", "x"), np.arange(6.0).reshape(3, 2))},
+        ...                 {"time": pd.date_range("2000-01-01", periods=3)})
+        >>> with ds.insitu.reader() as reader:
+        ...     reader.read(["2000-01-03", "2000-01-01"])["t2m"].tolist()
+        [[4.0, 5.0], [0.0, 1.0]]
+        """
+        source, only = self._source()
+        if variables is None:
+            variables = [only] if only is not None else sampled(Catalog.of(source), sample_dim, statics)
+        asked = Asked(variables, statics=statics, sample_dim=sample_dim, batch_size=1)
+        options: dict[str, Any] = {"dtype": dtype, "computed": computed, "max_inflight": max_inflight, "hedge": hedge}
+        return make_reader(source, asked, memory=memory, **options)
 
     @property
     def source(self) -> Source:
@@ -354,6 +414,32 @@ class DatasetAccessor(_Reading):
         {'lat': 2, 'lon': 2}
         """
         return region(self._ds, bounds, wrap=wrap)
+
+    def to(self, framework: str, **options: Any) -> Any:
+        """The dataset as a source of a framework, through its adapter.
+
+        Parameters
+        ----------
+        framework : str
+            Name of an installed adapter, such as "earth2studio".
+        **options
+            Passed on to the adapter.
+
+        Raises
+        ------
+        UnknownNameError
+            If no adapter of that name is installed.
+        """
+        return extending.adapter(extending.DATASETS, framework, "framework")(self._ds, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        # Names of Python's own protocols are asked for by many; none is looked up in what is installed.
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return extending.method(name, self._ds)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *extending.method_names()})
 
 
 class DataArrayAccessor(DatasetAccessor):

@@ -20,10 +20,14 @@ from insitu_xr.geometry.axes import StoredAxes
 from insitu_xr.geometry.grid import AxisGrid
 from insitu_xr.limits import Limits, parse_bytes, remote_limits
 from insitu_xr.loader import Loader, Materials
+from insitu_xr.plan.arrays import array_shapes
+from insitu_xr.plan.budget import divide
 from insitu_xr.plan.channels import Stack, stacks_of
 from insitu_xr.plan.manifest import Manifest
 from insitu_xr.plan.plan import ReadPlan
+from insitu_xr.plan.reads import AccessGroup, access_groups
 from insitu_xr.plan.request import Request, VariableSpec
+from insitu_xr.reader import Readable, Reader
 from insitu_xr.resolving import (
     Asked,
     SplitAsked,
@@ -41,6 +45,7 @@ from insitu_xr.resolving.roles import lead_times, roles_of
 from insitu_xr.tracing import TracedVariable, trace
 from insitu_xr.tracing.foreign import hinted_chunks, reader
 from insitu_xr.tracing.identity import PLAIN, identity
+from insitu_xr.transforming import Transform, declared, transforms_of
 from insitu_xr.verifying import verify
 
 #: a block that is read through xarray holds about this much where nothing hints at chunks
@@ -57,6 +62,7 @@ class Built:
     context: BatchContext
     limits: Limits
     progress: bool
+    transforms: tuple[Transform, ...]
 
 
 def build(
@@ -71,6 +77,7 @@ def build(
     max_inflight: int | None = None,
     hedge: bool = False,
     keep: bool | None = None,
+    transforms: Any = (),
 ) -> Built:
     """Check a request, trace its variables and plan it; reads no data of stored variables."""
     if asked.layout not in ("dict", "stacked"):
@@ -83,8 +90,41 @@ def build(
         raise RequestError(f"progress must be True or False, but got {progress!r}; give one of them")
     if keep is not None and not isinstance(keep, bool | np.bool_):
         raise RequestError(f"keep must be True, False or None, but got {keep!r}; give one of them")
+    functions = transforms_of(transforms)
     ceiling = None if memory is None else parse_bytes(memory)
     limits = remote_limits(Limits(), max_inflight, hedge)
+    traced = _traced(source, asked, computed, dtype, limits)
+    catalog, sample_dims, request = traced.catalog, traced.request.sample_dims, traced.request
+    if asked.manifest is not None:
+        asked.manifest.check_source(request.source)
+    if absent == "drop":
+        request = without_absent(request, traced.parts)
+    if request.shuffle == "block":
+        tracer = _tracer(catalog, sample_dims, limits, request.variables)
+        request = replace(request, pivot=pivot_of(catalog, sample_dims, tracer))
+    stacks = None
+    if asked.layout == "stacked":
+        stacks = stacks_of(request, {n: channel_dims_of(catalog[n], sample_dims) for n in request.variables})
+        _check_grids(catalog, stacks)
+    plan = ReadPlan.of(request, ceiling, limits, stacks, None if keep is None else bool(keep))
+    declared(functions, array_shapes(plan.request, stacks, plan.request.batch_size))
+    return Built(catalog, plan, traced.materials, context_of(request, catalog, stacks), limits, progress, functions)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Traced:
+    """A request, checked, and where its values come from."""
+
+    catalog: Catalog
+    request: Request
+    parts: Mapping[str, tuple[Part, ...]]
+    materials: Materials
+
+
+def _traced(
+    source: xr.Dataset | Catalog, asked: Asked, computed: Literal["raise", "load"], dtype: Any, limits: Limits
+) -> _Traced:
+    """Resolve what is asked to positions, and trace its variables."""
     # Copies of its own, so that nothing the caller does to the datasets later changes the batches.
     catalog = Catalog.of(source).copy()
     groups = groups_of(catalog, asked)
@@ -100,24 +140,37 @@ def build(
         variables={spec.name: spec for spec, _, _, _ in built},
         source={spec.name: where for spec, _, _, where in built},
     )
-    if asked.manifest is not None:
-        asked.manifest.check_source(request.source)
-    if absent == "drop":
-        request = without_absent(request, {spec.name: parts for spec, parts, _, _ in built})
-    if request.shuffle == "block":
-        tracer = _tracer(catalog, sample_dims, limits, request.variables)
-        request = replace(request, pivot=pivot_of(catalog, sample_dims, tracer))
-    stacks = None
-    if asked.layout == "stacked":
-        stacks = stacks_of(request, {name: channel_dims_of(catalog[name], sample_dims) for name in names})
-        _check_grids(catalog, stacks)
-    plan = ReadPlan.of(request, ceiling, limits, stacks, None if keep is None else bool(keep))
     materials = Materials(
         parts={spec.name: parts for spec, parts, traced, _ in built if spec.kind != "memory"},
         value_dtypes={spec.name: traced.dtype for spec, _, traced, _ in built},
         memory={spec.name: traced.values for spec, _, traced, _ in built if traced.values is not None},
     )
-    return Built(catalog, plan, materials, context_of(request, catalog, stacks), limits, progress)
+    return _Traced(catalog, request, {spec.name: parts for spec, parts, _, _ in built}, materials)
+
+
+def make_reader(
+    source: xr.Dataset | Catalog,
+    asked: Asked,
+    *,
+    memory: int | str | None = None,
+    dtype: npt.DTypeLike | None = None,
+    computed: Literal["raise", "load"] = "raise",
+    max_inflight: int | None = None,
+    hedge: bool = False,
+) -> Reader:
+    """A reader, after one small block of every variable was read both ways and compared."""
+    if computed not in ("raise", "load"):
+        raise RequestError(f"computed must be 'raise' or 'load', but got {computed!r}; give one of them")
+    ceiling = None if memory is None else parse_bytes(memory)
+    limits = remote_limits(Limits(), max_inflight, hedge)
+    traced = _traced(source, asked, computed, dtype, limits)
+    request = traced.request
+    groups = tuple(AccessGroup((x,), g.columns) for g in access_groups(request) for x in g.layouts)
+    # A read is copied unit by unit, so one of each variable is enough; what it returns is the caller's.
+    budget = divide(groups, [1] * len(groups), 0, ceiling, limits)
+    verify(traced.catalog, request, groups, traced.materials)
+    context = context_of(request, traced.catalog, None)
+    return Reader(Readable(request, groups, budget, traced.materials, context, limits))
 
 
 def context_of(request: Request, catalog: Catalog, stacks: Mapping[str, Stack] | None) -> BatchContext:
@@ -161,8 +214,9 @@ def _identity(array: xr.DataArray) -> dict[str, Any] | None:
 
 def make_loader(built: Built) -> Loader:
     """A loader, after one small block of every variable was read both ways and compared."""
-    verify(built.catalog, built.plan, built.materials)
-    return Loader(built.plan, built.materials, built.context, built.limits, progress=built.progress)
+    verify(built.catalog, built.plan.request, built.plan.groups, built.materials)
+    options: dict[str, Any] = {"progress": built.progress, "transforms": built.transforms}
+    return Loader(built.plan, built.materials, built.context, built.limits, **options)
 
 
 def _tracer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +15,12 @@ from insitu_xr.engine.decode import VariableReader
 from insitu_xr.engine.fetch import ZarrSource
 from insitu_xr.errors import ReadError, VerificationError
 from insitu_xr.loader import Materials
-from insitu_xr.plan.plan import ReadPlan
-from insitu_xr.plan.reads import Layout, sample_coordinates
+from insitu_xr.plan.reads import AccessGroup, Layout, sample_coordinates
+from insitu_xr.plan.request import Request
 from insitu_xr.resolving.catalog import Catalog
 
 
-def verify(catalog: Catalog, plan: ReadPlan, materials: Materials) -> None:
+def verify(catalog: Catalog, request: Request, groups: Sequence[AccessGroup], materials: Materials) -> None:
     """Compare one block of every variable that is read in place.
 
     xarray's lazy wrappers are not a public interface; this catches a change of theirs that types alone do not show.
@@ -29,13 +30,13 @@ def verify(catalog: Catalog, plan: ReadPlan, materials: Materials) -> None:
     VerificationError
         Names the variable and the first difference.
     """
-    for group in plan.groups:
+    for group in groups:
         for layout in group.layouts:
             name = layout.spec.name
             if layout.spec.kind == "stored":
                 reader = VariableReader(layout, materials.parts[name], materials.value_dtypes[name])
                 known = _Known.of(reader)
-                if not known.seen() and _verify(catalog[name], plan, layout, reader):
+                if not known.seen() and _verify(catalog[name], request, layout, reader):
                     known.note()
 
 
@@ -78,9 +79,9 @@ _VERIFIED: dict[tuple[Any, ...], tuple[weakref.ref[Any], ...]] = {}
 _REMEMBERED = 1000
 
 
-def _verify(array: xr.DataArray, plan: ReadPlan, layout: Layout, reader: VariableReader) -> bool:
+def _verify(array: xr.DataArray, request: Request, layout: Layout, reader: VariableReader) -> bool:
     """Compare one block; returns whether it could be read both ways."""
-    request, name = plan.request, layout.spec.name
+    name = layout.spec.name
     columns = request.columns_of(name) or (0,)
     positions = [int(p[0]) for p in sample_coordinates(request, layout, np.zeros(1, np.int64), columns[0])]
     unit, row = layout.locate([np.array([p]) for p in positions])

@@ -57,6 +57,20 @@ def sample_dims_of(catalog: Catalog, groups: Sequence[Group], sample_dim: Any) -
     return chosen
 
 
+def sampled(catalog: Catalog, sample_dim: Any, without: Any) -> list[str]:
+    """The variables that have the sample dimension, for those who name none."""
+    left_out = {without} if isinstance(without, str) else {*without}
+    names = [name for name in catalog.names if name not in left_out]
+    dims = tuple(dict.fromkeys(str(d) for name in names for d in catalog[name].dims))
+    if sample_dim is None:
+        chosen: tuple[str, ...] = (catalog.on,) if catalog.on is not None else time_like(catalog.primary, dims)
+    else:
+        chosen = (sample_dim,) if isinstance(sample_dim, str) else tuple(map(str, sample_dim))
+    roles = roles_of(catalog.primary)
+    chosen = tuple(d if d in dims else roles.dim(d) for d in chosen)
+    return [name for name in names if set(chosen) & set(map(str, catalog[name].dims))]
+
+
 def time_like(ds: xr.Dataset, dims: Sequence[str]) -> tuple[str, ...]:
     """The one of some dimensions that holds times.
 

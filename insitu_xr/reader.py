@@ -1,0 +1,424 @@
+"""The reader: random access by label, for those whose next request is not known, or known in part."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from insitu_xr.batch import Batch, BatchContext
+from insitu_xr.engine.access import Access, Copy, Ticket
+from insitu_xr.engine.blocks import BLOCKS
+from insitu_xr.engine.decode import VariableReader
+from insitu_xr.engine.events import Meter, Statistics
+from insitu_xr.engine.pacing import Pace
+from insitu_xr.engine.slots import Ledger, SlotStore
+from insitu_xr.engine.tasks import Tools
+from insitu_xr.errors import ClosedError, RequestError
+from insitu_xr.geometry.grid import IntArray
+from insitu_xr.geometry.lookup import Lookup
+from insitu_xr.geometry.times import LabelAxis, Lead, Offset, offset
+from insitu_xr.limits import Limits, format_bytes
+from insitu_xr.loader import Materials, check_movable
+from insitu_xr.pickling import dumps, loads
+from insitu_xr.plan.arrays import Key
+from insitu_xr.plan.budget import Budget
+from insitu_xr.plan.foresight import Address, Foresight, Located
+from insitu_xr.plan.reads import AccessGroup, sample_coordinates
+from insitu_xr.plan.request import Request, Take
+
+GROUP = "variables"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Readable:
+    """What a reader reads: every label of the sample dimensions as a sample of its own."""
+
+    request: Request
+    groups: tuple[AccessGroup, ...]
+    budget: Budget
+    materials: Materials
+    context: BatchContext
+    limits: Limits
+
+
+class Reader:
+    """Reads samples by label, in any order; made by ``ds.insitu.reader``.
+
+    Decoded chunks are kept as far as the ceiling allows, and those that were used longest ago go first. With
+    :meth:`plan` it is known what will be used, so chunks are read ahead and stay until their last use. Safe to use from
+    several threads and event loops at once. What a read returns belongs to the caller, and does not count as memory of
+    the reader.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd, xarray as xr, insitu_xr
+    >>> times = pd.date_range("2000-01-01", periods=4, freq="6h")
+    >>> ds = xr.Dataset({"t2m": (("time", "x"), np.arange(8.0).reshape(4, 2))}, {"time": times})
+    >>> with ds.insitu.reader(["t2m"]) as reader:
+    ...     reader.read(["2000-01-01T12", "2000-01-01T00"])["t2m"].tolist()
+    ...     reader.read("2000-01-01", leads=["0h", "6h"])["t2m"].shape
+    [[4.0, 5.0], [0.0, 1.0]]
+    (1, 2, 2)
+    """
+
+    def __init__(self, readable: Readable) -> None:
+        self._readable = readable
+        self._request, self._groups = readable.request, readable.groups
+        self._lookups = [Lookup(axis) for axis in readable.request.axes]
+        self._number = {group.first.spec.name: k for k, group in enumerate(readable.groups)}
+        self._meter, self._ledger = Meter(), Ledger(readable.budget.ceiling)
+        self._offsets: dict[Any, Offset] = {}
+        self._lock = threading.Lock()
+        self._foresight: Foresight | None = None
+        self._access, self._finish = self._open()
+        self._process = os.getpid()
+
+    def _open(self) -> tuple[Access, weakref.finalize[Any, Any]]:
+        readable = self._readable
+        BLOCKS.share(self._ledger, readable.budget.ceiling)
+        readers = {
+            layout.spec.name: VariableReader(
+                layout, readable.materials.parts[layout.spec.name], readable.materials.value_dtypes[layout.spec.name]
+            )
+            for layout in (group.first for group in self._groups)
+        }
+        tools = Tools(
+            stores=[SlotStore(g, n) for g, n in zip(self._groups, readable.budget.slots, strict=True)],
+            readers=readers,
+            ledger=self._ledger,
+            meter=self._meter,
+            limits=readable.limits,
+            pace=Pace(pinned=readable.limits.max_inflight),
+            threads=readable.budget.threads,
+            inflight_bytes=readable.budget.inflight_bytes,
+        )
+        access = Access(tools)
+        # The threads refer to the access, never to this object, so whoever drops it ends them.
+        return access, weakref.finalize(self, access.close)
+
+    def __repr__(self) -> str:
+        axes = " x ".join(f"{len(axis)} labels of {axis.dim!r}" for axis in self._request.axes)
+        state = "" if self._finish.alive else ", closed"
+        return (
+            f"<insitu_xr.Reader of {', '.join(self.variables)} at {axes}, under "
+            f"{format_bytes(self._readable.budget.ceiling)}{state}>"
+        )
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names of the variables that are read by label."""
+        return tuple(take.variable for take in self._request.takes)
+
+    @property
+    def stats(self) -> Statistics:
+        """Counts and times since the reader was made."""
+        return self._meter.read(self._ledger.resident, self._ledger.peak)
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        anchors: Any,
+        leads: Sequence[Lead] | Lead | None = None,
+        *,
+        variables: Sequence[str] | str | None = None,
+    ) -> Batch:
+        """Read some samples.
+
+        Parameters
+        ----------
+        anchors : label, or sequence of labels, or dict of dimension to labels
+            In any order, also repeated. With several sample dimensions, a dict of as many labels for each.
+        leads : sequence of durations, optional
+            Signed times from the anchor, looked up by label; counts of steps where there are no labels.
+        variables : sequence of str, optional
+            Some of the reader's variables; all by default.
+
+        Returns
+        -------
+        Batch
+            ``batch["t2m"]`` has the shape ``(anchors, [leads,] *field dims)``.
+
+        Raises
+        ------
+        UnknownNameError
+            If a label or a variable is not there; before anything is read.
+        RequestError
+            If something else is wrong with the request; likewise.
+        ReadError
+            If a chunk could not be read or decoded.
+        ClosedError
+            If the reader was closed, or this is a fork of its process.
+        """
+        request = self._requested(anchors, leads, variables)
+        arrays, copies, located = self._prepare(request)
+        waiting = threading.Event()
+        ticket = self._submit(copies, located, waiting.set, inline=True)
+        try:
+            waiting.wait()
+        except BaseException as error:
+            self._access.withdraw(ticket, error)
+            raise
+        return self._batch(request, arrays, ticket)
+
+    async def aread(
+        self,
+        anchors: Any,
+        leads: Sequence[Lead] | Lead | None = None,
+        *,
+        variables: Sequence[str] | str | None = None,
+    ) -> Batch:
+        """Read some samples without blocking the event loop, whichever it is; takes the arguments of :meth:`read`.
+
+        When it is cancelled, what only it needs is not read any more.
+        """
+        request = self._requested(anchors, leads, variables)
+        arrays, copies, located = self._prepare(request)
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell() -> None:
+            try:
+                loop.call_soon_threadsafe(done.set)
+            except RuntimeError:
+                return  # the loop is closed, and so is whoever waited
+
+        ticket = self._submit(copies, located, tell, inline=False)
+        try:
+            await done.wait()
+        except BaseException as error:
+            self._access.withdraw(ticket, error)
+            raise
+        return self._batch(request, arrays, ticket)
+
+    def _submit(
+        self, copies: dict[Address, list[Copy]], located: Sequence[Located], done: Any, *, inline: bool
+    ) -> Ticket:
+        ticket = self._access.submit(copies, done, inline=inline)
+        foresight = self._foresight
+        if foresight is not None:
+            with self._lock:
+                counts = foresight.consume(located)
+            self._access.used(counts)
+        return ticket
+
+    def _batch(self, request: Request, arrays: dict[Key, npt.NDArray[Any]], ticket: Ticket) -> Batch:
+        if ticket.error is not None:
+            raise ticket.error
+        self._meter.add(batches=1, samples=len(request))
+        return Batch(replace(self._readable.context, request=request), np.arange(len(request)), arrays)
+
+    # -- what is asked -------------------------------------------------------------------------------------------
+
+    def _requested(self, anchors: Any, leads: Any, variables: Any) -> Request:
+        """What is asked as a request of its own: its samples are the anchors."""
+        if os.getpid() != self._process:
+            raise ClosedError(
+                "a reader must be used in the process that made it, but this is a fork; its threads do not exist here. "
+                "Start workers by spawn, or make the reader in the worker"
+            )
+        base, positions = self._request, self._positions(anchors)
+        along = base.lead_axis
+        axis, lookup = base.axes[along], self._lookups[along]
+        listed = None if leads is None else _leads(leads)
+        offsets = base.offsets if listed is None else tuple(self._offset(axis, lead) for lead in listed)
+        partners = np.stack([lookup.partners(positions[:, along], step) for step in offsets], axis=1)
+        columns = tuple(range(len(offsets)))
+        takes = [Take(GROUP, name, columns, listed is not None) for name in self._names(variables)]
+        return replace(base, anchors=positions, partners=partners, offsets=offsets, takes=tuple(takes), targets=())
+
+    def _offset(self, axis: LabelAxis, lead: Any) -> Offset:
+        # To read a duration takes longer than to read a field that is in memory.
+        key = (type(lead), lead)
+        if key not in self._offsets:
+            self._offsets[key] = offset(axis, lead)
+        return self._offsets[key]
+
+    def _names(self, variables: Sequence[str] | str | None) -> Sequence[str]:
+        if variables is None:
+            return self.variables
+        names = [variables] if isinstance(variables, str) else [*variables]
+        for name in names:
+            if name not in self.variables:
+                raise RequestError(
+                    f"variables must be some of those of the reader, {list(self.variables)}, but got {name!r}; "
+                    "make the reader with it"
+                )
+        if len(set(names)) < len(names) or not names:
+            raise RequestError(f"variables must name at least one, and each once, but got {names}; name them so")
+        return names
+
+    def _positions(self, anchors: Any) -> IntArray:
+        dims = self._request.sample_dims
+        if len(dims) == 1 and not isinstance(anchors, Mapping):
+            anchors = {dims[0]: anchors}
+        if not isinstance(anchors, Mapping) or set(anchors) != set(dims):
+            shown = sorted(map(str, anchors)) if isinstance(anchors, Mapping) else type(anchors).__name__
+            raise RequestError(f"anchors must give labels of {list(dims)}, but got {shown}; pass a dict of them")
+        found = [lookup.positions(anchors[dim]) for dim, lookup in zip(dims, self._lookups, strict=True)]
+        counts = {len(p) for p in found if len(p) != 1}
+        if len(counts) > 1 or 0 in counts:
+            raise RequestError(
+                f"anchors must be at least one, and as many of each of {list(dims)}, but got "
+                f"{[len(p) for p in found]}; repeat labels where they go with several others"
+            )
+        return np.stack(np.broadcast_arrays(*found), axis=1)
+
+    # -- from samples to units -----------------------------------------------------------------------------------
+
+    def _locations(self, request: Request) -> list[Located]:
+        """Group, and unit and row of every sample and lead, shape (samples * leads,)."""
+        samples, found = np.arange(len(request)), []
+        alike: dict[tuple[int, ...], tuple[IntArray, IntArray]] = {}
+        for take in request.takes:
+            number = self._number.get(take.variable)
+            if number is None:
+                continue
+            layout = self._groups[number].first
+            key = tuple(map(id, layout.units))
+            if key not in alike:
+                each = [layout.locate(sample_coordinates(request, layout, samples, c)) for c in take.columns]
+                units, rows = (np.stack(part, axis=1).ravel() for part in zip(*each, strict=True))
+                alike[key] = units, rows
+            found.append((number, *alike[key]))
+        return found
+
+    def _prepare(
+        self, request: Request
+    ) -> tuple[dict[Key, npt.NDArray[Any]], dict[Address, list[Copy]], Sequence[Located]]:
+        """The arrays of a batch, what is to be copied into them, and where it lies."""
+        arrays: dict[Key, npt.NDArray[Any]] = {}
+        copies: dict[Address, list[Copy]] = {}
+        for take in request.takes:
+            spec, field = request.variables[take.variable], request.field_shape(take.variable)
+            lead = (len(take.columns),) if take.windowed else ()
+            arrays[take.group, take.variable] = BLOCKS.array((len(request), *lead, *field), spec.dtype)
+            if take.variable not in self._number:
+                self._from_memory(request, take, arrays[take.group, take.variable])
+        located, alike = self._locations(request), dict[int, list[tuple[int, IntArray]]]()
+        for number, units, rows in located:
+            name = self._groups[number].first.spec.name
+            out = arrays[GROUP, name].reshape(len(units), *request.field_shape(name))
+            if id(units) not in alike:
+                alike[id(units)] = list(_by_unit(units))
+            for unit, places in alike[id(units)]:
+                copies[Address(number, unit)] = [Copy(out, places, rows[places])]
+        for name in request.statics:
+            static = request.field_shape(name)
+            out = arrays["statics", name] = BLOCKS.array(static, request.variables[name].dtype)
+            if name in self._number:
+                zero = np.zeros(1, np.int64)
+                copies[Address(self._number[name], 0)] = [Copy(out[None], zero, zero)]
+            else:
+                out[...] = self._readable.materials.memory[name]
+        return arrays, copies, located
+
+    def _from_memory(self, request: Request, take: Take, out: npt.NDArray[Any]) -> None:
+        dims = request.variables[take.variable].dims
+        along = [d for d in request.sample_dims if d in dims]
+        axes = [dims.index(d) for d in along]
+        values = np.moveaxis(self._readable.materials.memory[take.variable], axes, range(len(axes)))
+        for k, column in enumerate(take.columns):
+            every = request.coordinates(np.arange(len(request)), column)
+            index = tuple(every[request.sample_dims.index(d)] for d in along)
+            out[(slice(None), k) if take.windowed else ...] = values[index]
+
+    # -- what is known beforehand --------------------------------------------------------------------------------
+
+    @contextmanager
+    def plan(self, requests: Iterable[Any]) -> Iterator[Foresight]:
+        """Say what will be read, so that chunks are read ahead, stay until their last use, and are read once.
+
+        Reads may come in any order and grouping, also others than were planned; the order that is given here is the one
+        to prepare for. One plan at a time.
+
+        Parameters
+        ----------
+        requests : iterable
+            Of anchors as for :meth:`read`, or of tuples ``(anchors, leads)`` or ``(anchors, leads, variables)``.
+
+        Yields
+        ------
+        Foresight
+            What will be read: ``chunks`` and ``reads`` of it.
+
+        Examples
+        --------
+        >>> import numpy as np, pandas as pd, xarray as xr, insitu_xr
+        >>> times = pd.date_range("2000-01-01", periods=4, freq="6h")
+        >>> ds = xr.Dataset({"t2m": ("time", np.arange(4.0))}, {"time": times})
+        >>> with ds.insitu.reader(["t2m"]) as reader, reader.plan([(times[:2], ["0h", "6h"])]):
+        ...     [reader.read(time, ["0h", "6h"])["t2m"].tolist() for time in times[:2]]
+        [[[0.0, 1.0]], [[1.0, 2.0]]]
+        """
+        asked = [self._requested(*_request(each)) for each in requests]
+        found = Foresight(self._groups, [self._locations(request) for request in asked])
+        with self._lock:
+            if self._foresight is not None:
+                raise RequestError("a reader must have one plan at a time, but got a second one; leave the first one")
+            self._foresight = found
+        try:
+            self._access.foresee(found.uses())
+            yield found
+        finally:
+            self._foresight = None
+            self._access.foresee({})
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop, and let go of all memory. Idempotent; reads that are under way fail."""
+        self._finish()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        check_movable(self._readable.materials, "a reader")
+        return _restore, (dumps(self._readable),)
+
+
+def _restore(blob: bytes) -> Reader:
+    """Undo ``Reader.__reduce__``: a reader without threads or memory, as it was when it was made."""
+    return Reader(loads(blob))
+
+
+def _leads(leads: Any) -> list[Any]:
+    values = leads.to_numpy() if hasattr(leads, "to_numpy") else leads
+    listed = [*values] if isinstance(values, list | tuple | range) or np.ndim(values) == 1 else [leads]
+    if not listed:
+        raise RequestError("leads must name at least one, but got none; leave them out for the anchors alone")
+    return listed
+
+
+def _request(each: Any) -> tuple[Any, Any, Any]:
+    """Anchors, leads and variables of one planned request."""
+    if not isinstance(each, tuple):
+        return each, None, None
+    if not 1 <= len(each) <= 3:
+        raise RequestError(f"requests must be (anchors, leads, variables), but got a tuple of {len(each)}; write it so")
+    anchors, leads, variables = (*each, None, None)[:3]
+    return anchors, leads, variables
+
+
+def _by_unit(units: IntArray) -> Iterator[tuple[int, IntArray]]:
+    """Distinct units, and the places at which each occurs."""
+    order = np.argsort(units, kind="stable")
+    ordered = units[order]
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(units)], strict=True):
+        yield int(ordered[start]), order[start:stop]
