@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from typing import Any
 
@@ -13,7 +12,9 @@ import zarr.storage
 
 import insitu_xr  # noqa: F401  (registers ds.insitu)
 from insitu_xr import InsituError
+from insitu_xr.engine import blocks
 from insitu_xr.errors import DtypeError
+from insitu_xr.testing import CountingStore
 
 INTEGERS = ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"]
 DTYPES = [
@@ -173,13 +174,62 @@ def test_big_endian_values_arrive_in_native_order(torch: Any) -> None:
             np.testing.assert_array_equal(batch["t"].numpy(), dataset["t"].values[batch.positions])
 
 
-def test_without_torch_the_error_says_what_to_install() -> None:
-    script = (
-        "import sys; sys.modules['torch'] = None\n"
-        "from insitu_xr_adapters.torch import to_torch\n"
-        "try: to_torch(None)\n"
-        "except ImportError as error: print(type(error).__mro__, error)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
-    assert 'pip install "insitu-xr[torch]"' in done.stdout
-    assert InsituError.__name__ in done.stdout
+def test_without_torch_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("torch", "torch.utils", "torch.utils.data"):
+        monkeypatch.setitem(sys.modules, name, None)
+    message = r'pip install "insitu-xr\[torch\]"'
+    with (
+        stored(t=field()).insitu.loader(variables=["t"]) as loader,
+        pytest.raises(ImportError, match=message) as caught,
+    ):
+        loader.to("torch")
+    assert isinstance(caught.value, InsituError)
+
+
+def test_a_retained_tensor_never_changes(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two thousand steps in which memory goes from batch to batch, but none that a tensor or a view still sees."""
+    monkeypatch.setattr(blocks, "SMALL_BYTES", 0)
+    dataset = stored(t=field(), z=field(start=1000))
+    values, rng = dataset["t"].values, np.random.default_rng(0)
+    kept: list[tuple[Any, Any]] = []
+    addresses, steps = set(), 0
+    with dataset.insitu.loader(variables=["t", "z"], batch_size=3, shuffle="global", layout="stacked") as loader:
+        batches = loader.to("torch")
+        while steps < 2000:
+            for batch in batches:
+                steps += 1
+                tensor, expected = batch.variables, values[batch.positions]
+                addresses.add(tensor.data_ptr())
+                kept.append(
+                    (tensor[:, 0] if steps % 2 else batch["t"], expected[:, None] if not steps % 2 else expected)
+                )
+                del tensor, batch
+                if len(kept) > 12:
+                    seen, expected = kept.pop(int(rng.integers(len(kept))))
+                    np.testing.assert_array_equal(seen.numpy(), expected)
+    for seen, expected in kept:
+        np.testing.assert_array_equal(seen.numpy(), expected)
+    assert len(addresses) < 500, "memory must have been used again for this test to say anything"
+
+
+def test_many_leads_cost_one_read_and_one_gather(torch: Any) -> None:
+    """A rollout of 20 steps reads each chunk once, and copies each array at once, not lead by lead."""
+    store = zarr.storage.MemoryStore()
+    times = np.datetime64("2000-01-01", "ns") + np.arange(60) * np.timedelta64(6, "h")
+    values = np.arange(60 * 6, dtype="f4").reshape(60, 2, 3)
+    ds = xr.Dataset({"t": (("time", "y", "x"), values)}, {"time": times})
+    ds.to_zarr(store, consolidated=False, encoding={"t": {"chunks": (5, 2, 3)}})
+    counting = CountingStore(store)
+    opened = xr.open_zarr(counting, chunks=None, consolidated=False)
+    leads = [f"{6 * k}h" for k in range(1, 21)]
+    groups = {"inputs": {"variables": ["t"]}, "targets": {"variables": ["t"], "leads": leads}}
+    with opened.insitu.loader(**groups, batch_size=4, shuffle=True) as loader:
+        before = len(counting.data_gets)
+        for batch in loader.to("torch"):
+            expected = values[batch.positions[:, None] + np.arange(1, 21)]
+            np.testing.assert_array_equal(batch.targets["t"].numpy(), expected)
+            assert batch.targets["t"].is_contiguous()
+        assert loader.stats.reads == 12
+        assert len(counting.data_gets) - before == 12
+        assert loader._machine is not None
+        assert len(loader._machine.gatherer.parts(4)) == 2, "inputs, and all leads of the targets"
