@@ -100,12 +100,12 @@ def with_function(built: Built, name: str, function: Any) -> Built:
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_another_function_is_verified_again(name: str) -> None:
     built = built_of(stored().open())
-    verify(built.catalog, built.plan, built.materials)
+    verify(built.catalog, built.plan.request, built.plan.groups, built.materials)
     wrong = with_function(built, name, lambda values: values + 1)
     for _ in range(2):
         with pytest.raises(VerificationError, match=f"values of variable '{name}' must be those that xarray shows"):
-            verify(wrong.catalog, wrong.plan, wrong.materials)
-    verify(built.catalog, built.plan, built.materials)
+            verify(wrong.catalog, wrong.plan.request, wrong.plan.groups, wrong.materials)
+    verify(built.catalog, built.plan.request, built.plan.groups, built.materials)
 
 
 def test_what_cannot_be_watched_is_verified_every_time(store: CountingStore) -> None:
@@ -118,7 +118,7 @@ def test_what_cannot_be_watched_is_verified_every_time(store: CountingStore) -> 
     built = with_function(built_of(stored().open(store)), "b", Unwatched())
     for expected in ({"a", "b"}, {"b"}, {"b"}):
         store.reset()
-        verify(built.catalog, built.plan, built.materials)
+        verify(built.catalog, built.plan.request, built.plan.groups, built.materials)
         assert {get.key.split("/")[0] for get in store.data_gets} == expected
 
 
