@@ -188,13 +188,8 @@ def set_up(asked: Asked) -> Setup:
     if isinstance(weights, str) and weights == "auto":
         weights = "area" if rules is None else rules.weights
     domain = Domain.make(grid.latitude, grid.longitude, weights=weights, regions=asked.regions)
-    sources = {
-        n: _source(d)
-        for n, d in {
-            **{f"forecast {k!r}": v for k, v in forecasts.items()},
-            **{f"reference {k!r}": v for k, v in references.items()},
-        }.items()
-    }
+    sources = {f"forecast {n!r}": _source(d) for n, d in forecasts.items()}
+    sources |= {f"reference {n!r}": _source(d) for n, d in references.items()}
     if "climatology" in feeds:
         sources["climatology"] = _source(asked.climatology)
     return Setup(

@@ -257,7 +257,8 @@ def init_times(state: State) -> Any:
 def _attrs(about: Mapping[str, Any]) -> dict[str, Any]:
     attrs = {key: about[key] for key in ("weights", "align", "nan", "insitu_xr_version")}
     attrs["convention"] = about["convention"] or "none"
-    return attrs | {name: _spelt(source) for name, source in about["sources"].items()}
+    # Names of attributes that every format takes.
+    return attrs | {name.replace("'", "").replace(" ", "_"): _spelt(s) for name, s in about["sources"].items()}
 
 
 def _spelt(source: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,23 @@ def test_conventions_end_to_end(school: Any, metric: str) -> None:
     acc = score(golden.deterministic(), golden.truth(), metrics=["acc"], climatology=clim, level=500, convention=school)
     np.testing.assert_allclose(acc["t"].values.ravel(), golden.DETERMINISTIC[metric], rtol=1e-9)
     assert acc.attrs["convention"] == school
+
+
+def test_statistics_on_tensors_agree() -> None:
+    pytest.importorskip("torch")
+    shape = Shape(inits=3, leads=2, members=4)
+    asked: dict[str, Any] = {"metrics": ["rmse", "crps", "acc"], "climatology": climatology()}
+    ours, truth = forecast(shape), reference(shape)
+    tensors = score(ours, truth, device="cpu", **asked)
+    np.testing.assert_allclose(tensors["t"].values, score(ours, truth, **asked)["t"].values, rtol=1e-6)
+
+
+def test_results_can_be_written_as_netcdf(tmp_path: Path) -> None:
+    scores = score({"a": forecast(SHAPE), "b": forecast(SHAPE)}, reference(SHAPE))
+    scores.to_netcdf(tmp_path / "scores.nc", engine="h5netcdf")
+    with xr.open_dataset(tmp_path / "scores.nc", engine="h5netcdf", decode_timedelta=True) as again:
+        np.testing.assert_array_equal(again["t"].values, scores["t"].values)
+        assert again.attrs["forecast_a"] == "memory"
 
 
 def test_lead_times_levels_and_variables_are_selected() -> None:
