@@ -117,8 +117,9 @@ def offset(axis: LabelAxis, lead: Lead, thing: str = "lead") -> Offset:
     Examples
     --------
     >>> axis = label_axis("time", np.array(["2000-01-01"], "datetime64[s]"), 1)
-    >>> offset(axis, "-6h")
-    Offset(ticks=-21600, value=np.timedelta64(-21600000000000,'ns'), name='-6h')
+    >>> step = offset(axis, "-6h")
+    >>> step.ticks, str(step.value), step.name
+    (-21600, '-21600000000000 nanoseconds', '-6h')
     """
     if axis.kind == "time":
         nanoseconds = _duration_ns(axis, lead, thing)

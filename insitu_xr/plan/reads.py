@@ -238,8 +238,8 @@ def batch_uses(units: IntArray, batch_size: int, n_batches: int, n_units: int) -
     Examples
     --------
     >>> uses = batch_uses(np.array([[0], [1], [0], [2]]), batch_size=2, n_batches=2, n_units=3)
-    >>> uses.bounds.tolist(), uses.units.tolist(), (uses.next_use == NEVER).tolist(), uses.next_use[0]
-    ([0, 2, 4], [0, 1, 0, 2], [False, True, True, True], np.int64(1))
+    >>> uses.bounds.tolist(), uses.units.tolist(), (uses.next_use == NEVER).tolist(), uses.next_use[0].item()
+    ([0, 2, 4], [0, 1, 0, 2], [False, True, True, True], 1)
     """
     bounds, flat = distinct_per_batch(units, batch_size, n_batches)
     batches = np.repeat(np.arange(n_batches), np.diff(bounds))

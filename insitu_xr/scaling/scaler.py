@@ -47,8 +47,8 @@ class Scaler:
     >>> scaled = scaler(batch)
     >>> scaled.variables.shape, float(scaled.variables.mean()), scaled.channels
     ((2, 1, 2), 0.0, ['t2m'])
-    >>> scaler.invert(scaled.variables, channels=batch.channels).max()
-    np.float64(290.0)
+    >>> float(scaler.invert(scaled.variables, channels=batch.channels).max())
+    290.0
     """
 
     statistics: Mapping[str, Statistics]

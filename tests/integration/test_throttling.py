@@ -108,7 +108,8 @@ def test_all_is_read_from_a_store_that_refuses_much(client: Callable[[Served], S
         assert pump.errors == []
         assert counts.most_under_way <= 6
         assert 0 < counts.throttled <= len(FILES)
-        assert 1 <= pump.pace.limit <= 12
+        # How far depends on how many of them a busy machine brings there at once.
+        assert 1 <= pump.pace.limit <= START // 2
         assert pump.pace.refusals == counts.throttled
 
 
