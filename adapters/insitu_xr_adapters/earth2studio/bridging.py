@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import threading
 from collections.abc import Callable, Coroutine
@@ -48,8 +49,29 @@ def run[T](work: Callable[[], Coroutine[Any, Any, T]], timeout: float | None) ->
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(bounded())
+        return _here(bounded)
     return _elsewhere(bounded)
+
+
+def _here[T](work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """On this thread; leaving early cancels it.
+
+    ``asyncio.run`` takes many times longer: it puts handlers of signals in place and back, and by that writes out the
+    result of the task as text.
+    """
+    loop = asyncio.new_event_loop()
+    try:
+        task = loop.create_task(work())
+        try:
+            return loop.run_until_complete(task)
+        except BaseException:
+            if not task.done():
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    loop.run_until_complete(task)
+            raise
+    finally:
+        loop.close()
 
 
 def _elsewhere[T](work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -65,7 +87,7 @@ def _elsewhere[T](work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
     def target() -> None:
         try:
-            result.set_result(asyncio.run(told()))
+            result.set_result(_here(told))
         except BaseException as error:
             result.set_exception(error)
 

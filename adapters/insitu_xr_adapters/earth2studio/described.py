@@ -57,9 +57,14 @@ class Described:
                 found[str(name)] = rest[0] if rest else None
         return found
 
+    @cached_property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        """Dimensions of every variable; asked for so often that xarray's own way would be seen in the time."""
+        return {str(name): tuple(map(str, var.dims)) for name, var in self.ds.variables.items()}
+
     def is_static(self, name: str) -> bool:
         """Whether a variable is the same at all times."""
-        return not set(self.sample_dims) & set(self.ds[name].dims)
+        return not set(self.sample_dims) & set(self.dims[name])
 
     def level_coord(self, name: str) -> xr.DataArray | None:
         """The coordinate of levels of a variable: that of its further dimension, or of a level that was selected."""

@@ -185,9 +185,10 @@ class Filling:
 
     def _ordered(self, one: Field, column: int | None, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The fields of a batch with the dimensions in the order of the grid, a view."""
-        dims = [dim for dim in self.described.ds[one.name].dims if dim not in self.described.sample_dims]
-        if column is not None:
-            axis = dims.index(self.described.columns[one.name])
+        dims = [dim for dim in self.described.dims[one.name] if dim not in self.described.sample_dims]
+        further = self.described.columns[one.name]
+        if column is not None and further is not None:
+            axis = dims.index(further)
             array = np.moveaxis(array, 1 + axis, 0)[column]
             dims.pop(axis)
         return np.transpose(array, (0, *(1 + dims.index(dim) for dim in self.described.grid.dims)))
