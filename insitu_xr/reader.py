@@ -6,9 +6,10 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from insitu_xr.batch import Batch, BatchContext
-from insitu_xr.engine.access import Access, Copy, Ticket
+from insitu_xr.engine.access import Access, Copy, Errand, Ticket, Visit
 from insitu_xr.engine.blocks import BLOCKS
 from insitu_xr.engine.decode import VariableReader
 from insitu_xr.engine.events import Meter, Statistics
@@ -37,6 +38,11 @@ from insitu_xr.plan.reads import AccessGroup, sample_coordinates
 from insitu_xr.plan.request import Request, Take
 
 GROUP = "variables"
+
+#: what is to be done with each unit
+Errands = dict[Address, list[Errand]]
+#: called with the name of a variable, the number of a field, and the field
+Visitor = Callable[[str, int, npt.NDArray[Any]], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,15 +167,9 @@ class Reader:
             If the reader was closed, or this is a fork of its process.
         """
         request = self._requested(anchors, leads, variables)
-        arrays, copies, located = self._prepare(request)
-        waiting = threading.Event()
-        ticket = self._submit(copies, located, waiting.set, inline=True)
-        try:
-            waiting.wait()
-        except BaseException as error:
-            self._access.withdraw(ticket, error)
-            raise
-        return self._batch(request, arrays, ticket)
+        arrays, errands, located = self._prepare(request)
+        self._wait(errands, located)
+        return self._batch(request, arrays)
 
     async def aread(
         self,
@@ -183,7 +183,83 @@ class Reader:
         When it is cancelled, what only it needs is not read any more.
         """
         request = self._requested(anchors, leads, variables)
-        arrays, copies, located = self._prepare(request)
+        arrays, errands, located = self._prepare(request)
+        await self._await(errands, located)
+        return self._batch(request, arrays)
+
+    def visit(
+        self,
+        anchors: Any,
+        function: Visitor,
+        leads: Sequence[Lead] | Lead | None = None,
+        *,
+        variables: Sequence[str] | str | None = None,
+    ) -> None:
+        """Show fields to a function where they lie, for those who have a place of their own for them.
+
+        Saves the copy that :meth:`read` makes. Takes its arguments, and raises its errors.
+
+        Parameters
+        ----------
+        function : callable
+            Called once for each field, in any order and on any thread, with the name of the variable, the number of
+            the field (``anchor * leads + lead``) and the field, which it must neither change nor keep.
+
+        Examples
+        --------
+        >>> import numpy as np, pandas as pd, xarray as xr, insitu_xr
+        >>> times = pd.date_range("2000-01-01", periods=3)
+        >>> ds = xr.Dataset({"a": (("time", "x"), np.arange(6).reshape(3, 2))}, {"time": times})
+        >>> found = {}
+        >>> with ds.insitu.reader() as reader:
+        ...     reader.visit(["2000-01-03", "2000-01-01"], lambda name, k, field: found.update({k: field.sum().item()}))
+        >>> sorted(found.items())
+        [(0, 9), (1, 1)]
+        """
+        request = self._requested(anchors, leads, variables)
+        self._wait(*self._visits(request, function))
+
+    async def avisit(
+        self,
+        anchors: Any,
+        function: Visitor,
+        leads: Sequence[Lead] | Lead | None = None,
+        *,
+        variables: Sequence[str] | str | None = None,
+    ) -> None:
+        """Like :meth:`visit`, without blocking the event loop; the function is called on threads of the reader."""
+        request = self._requested(anchors, leads, variables)
+        await self._await(*self._visits(request, function))
+
+    def _visits(self, request: Request, function: Visitor) -> tuple[Errands, Sequence[Located]]:
+        located, errands = self._locations(request), Errands()
+        for number, units, rows in located:
+            show = partial(function, self._groups[number].first.spec.name)
+            for unit, places in _by_unit(units):
+                errands[Address(number, unit)] = [Visit(show, places, rows[places])]
+        for take in request.takes:
+            if take.variable not in self._number:
+                shape = (len(request), len(take.columns), *request.field_shape(take.variable))
+                values = np.empty(shape, request.variables[take.variable].dtype)
+                self._from_memory(request, replace(take, windowed=True), values)
+                for k, field in enumerate(values.reshape(-1, *shape[2:])):
+                    function(take.variable, k, field)
+        return errands, located
+
+    def _wait(self, errands: Errands, located: Sequence[Located]) -> None:
+        """Have errands done and wait for it."""
+        waiting = threading.Event()
+        ticket = self._submit(errands, located, waiting.set, inline=True)
+        try:
+            waiting.wait()
+        except BaseException as error:
+            self._access.withdraw(ticket, error)
+            raise
+        if ticket.error is not None:
+            raise ticket.error
+
+    async def _await(self, errands: Errands, located: Sequence[Located]) -> None:
+        """Have errands done without blocking the event loop."""
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
         def tell() -> None:
@@ -192,18 +268,17 @@ class Reader:
             except RuntimeError:
                 return  # the loop is closed, and so is whoever waited
 
-        ticket = self._submit(copies, located, tell, inline=False)
+        ticket = self._submit(errands, located, tell, inline=False)
         try:
             await done.wait()
         except BaseException as error:
             self._access.withdraw(ticket, error)
             raise
-        return self._batch(request, arrays, ticket)
+        if ticket.error is not None:
+            raise ticket.error
 
-    def _submit(
-        self, copies: dict[Address, list[Copy]], located: Sequence[Located], done: Any, *, inline: bool
-    ) -> Ticket:
-        ticket = self._access.submit(copies, done, inline=inline)
+    def _submit(self, errands: Errands, located: Sequence[Located], done: Any, *, inline: bool) -> Ticket:
+        ticket = self._access.submit(errands, done, inline=inline)
         foresight = self._foresight
         if foresight is not None:
             with self._lock:
@@ -211,9 +286,7 @@ class Reader:
             self._access.used(counts)
         return ticket
 
-    def _batch(self, request: Request, arrays: dict[Key, npt.NDArray[Any]], ticket: Ticket) -> Batch:
-        if ticket.error is not None:
-            raise ticket.error
+    def _batch(self, request: Request, arrays: dict[Key, npt.NDArray[Any]]) -> Batch:
         self._meter.add(batches=1, samples=len(request))
         return Batch(replace(self._readable.context, request=request), np.arange(len(request)), arrays)
 
@@ -292,12 +365,10 @@ class Reader:
             found.append((number, *alike[key]))
         return found
 
-    def _prepare(
-        self, request: Request
-    ) -> tuple[dict[Key, npt.NDArray[Any]], dict[Address, list[Copy]], Sequence[Located]]:
+    def _prepare(self, request: Request) -> tuple[dict[Key, npt.NDArray[Any]], Errands, Sequence[Located]]:
         """The arrays of a batch, what is to be copied into them, and where it lies."""
         arrays: dict[Key, npt.NDArray[Any]] = {}
-        copies: dict[Address, list[Copy]] = {}
+        copies = Errands()
         for take in request.takes:
             spec, field = request.variables[take.variable], request.field_shape(take.variable)
             lead = (len(take.columns),) if take.windowed else ()

@@ -86,8 +86,12 @@ def test_any_labels_in_any_order_are_those_of_xarray(data: st.DataObject) -> Non
             some = data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
             batch = reader.read(labels[chosen], leads, variables=some)
             expected = expected_group(eager, chosen, sample_dim="time", variables=some, leads=leads)
+            seen = {name: np.zeros_like(batch[name]) for name in some}
+            fields = {n: v if leads is None else v.reshape(-1, *v.shape[2:]) for n, v in seen.items()}
+            reader.visit(labels[chosen], lambda n, k, v, to=fields: to[n].__setitem__(k, v), leads, variables=some)
             for name in some:
                 assert_same(batch[name], expected[name], name)
+                assert_same(seen[name], expected[name], name)
             np.testing.assert_array_equal(batch.positions, chosen)
         assert reader.stats.peak_bytes <= reader._readable.budget.ceiling
 
@@ -150,6 +154,18 @@ def test_several_sample_dimensions_are_read_pointwise(tmp_path: Path) -> None:
             reader.read({"init_time": TIMES[:2], "lead_time": leads})
         with pytest.raises(RequestError, match=r"anchors must give labels of .*'lead_time'.*but got \['init_time'\]"):
             reader.read({"init_time": TIMES[:2]})
+
+
+def test_what_is_shown_cannot_be_changed_and_a_failing_function_is_told(memory: MemoryStore) -> None:
+    def change(name: str, number: int, field: Any) -> None:
+        field[...] = 0
+
+    with opened(memory).insitu.reader(["t2m"]) as reader:
+        with pytest.raises(ValueError, match="read-only"):
+            reader.visit(TIMES[:8], change)
+        with pytest.raises(ValueError, match="read-only"):
+            asyncio.run(reader.avisit(TIMES[8:16], change))
+        np.testing.assert_array_equal(reader.read(TIMES[:16])["t2m"], opened(memory)["t2m"].values[:16])
 
 
 # -- what is read ------------------------------------------------------------------------------------------------------

@@ -53,6 +53,34 @@ class Copy:
             self.out[self.places] = slot[self.rows]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Visit:
+    """Rows of one unit that are shown to a function, where they lie.
+
+    Attributes
+    ----------
+    function : callable
+        Called with the place and the row, which it must neither change nor keep.
+    places, rows : array of int64
+        Place of every row among all that are asked for, and its number in the slot.
+    """
+
+    function: Callable[[int, npt.NDArray[Any]], None]
+    places: IntArray
+    rows: IntArray
+
+    def run(self, slot: npt.NDArray[Any]) -> None:
+        """Show rows of a slot, shape (rows, *field)."""
+        shown = slot.view()
+        shown.flags.writeable = False
+        for place, row in zip(self.places.tolist(), self.rows.tolist(), strict=True):
+            self.function(place, shown[row])
+
+
+#: what is done with the rows of one unit
+Errand = Copy | Visit
+
+
 @dataclass(slots=True, eq=False)
 class Ticket:
     """One read: what is still to be copied, and what happens when all of it is, or something failed.
@@ -63,7 +91,7 @@ class Ticket:
         Called once, with the lock held, so it must neither block nor ask for anything.
     """
 
-    copies: Mapping[Address, Sequence[Copy]]
+    copies: Mapping[Address, Sequence[Errand]]
     done: Callable[[], None]
     left: int = 0
     error: BaseException | None = None
@@ -116,7 +144,7 @@ class Access(Workers):
 
     # -- those who ask -------------------------------------------------------------------------------------------
 
-    def submit(self, copies: Mapping[Address, Sequence[Copy]], done: Callable[[], None], *, inline: bool) -> Ticket:
+    def submit(self, copies: Mapping[Address, Sequence[Errand]], done: Callable[[], None], *, inline: bool) -> Ticket:
         """Ask for copies; returns at once, or with ``inline`` once what is in memory was copied on this thread.
 
         Raises

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -125,6 +125,30 @@ class Filling:
 
     async def _part(self, part: Part, opened: Opened, progress: Any) -> None:
         names = list(dict.fromkeys(one.name for _, one in part.members))
+        if part.places[0].shape[1] > 1:
+            await self._summed(part, opened, names, progress)
+            return
+        show, anchors = self._placing(part, opened), part.anchors(self.described.sample_dims)
+        await self._tried(lambda: opened.reader.avisit(anchors, show, variables=names))
+        progress.update(len(self.out) * len(part.members))
+
+    def _placing(self, part: Part, opened: Opened) -> Callable[[str, int, npt.NDArray[Any]], None]:
+        """Puts fields where they belong in the output, straight from the chunks."""
+        members: dict[str, list[tuple[int, Field, int | None]]] = {}
+        for at, one in part.members:
+            members.setdefault(one.name, []).append((at, one, opened.column(one)))
+        order = np.argsort(part.inverse, kind="stable")
+        rows = np.split(order, np.flatnonzero(np.diff(part.inverse[order])) + 1)
+
+        def show(name: str, number: int, field: npt.NDArray[Any]) -> None:
+            for at, one, column in members[name]:
+                (values,) = _applied(one, self._ordered(one, column, field[None]))
+                for row in rows[number]:
+                    self.described.grid.place(self.out[row, at], values)
+
+        return show
+
+    async def _summed(self, part: Part, opened: Opened, names: list[str], progress: Any) -> None:
         pieces = _pieces(part, self._sample_bytes(opened, names))
         ahead = [self._begin(part, opened, names, *pieces[0])]
         try:
@@ -143,15 +167,15 @@ class Filling:
 
     def _begin(self, part: Part, opened: Opened, names: list[str], start: int, stop: int) -> asyncio.Task[Any]:
         anchors = part.anchors(self.described.sample_dims, start, stop)
-        return asyncio.ensure_future(self._read(opened.reader, anchors, names))
+        return asyncio.ensure_future(self._tried(lambda: opened.reader.aread(anchors, variables=names)))
 
-    async def _read(self, reader: Any, anchors: Any, names: list[str]) -> Any:
+    async def _tried(self, read: Callable[[], Awaitable[Any]]) -> Any:
         for _ in range(self.again):
             try:
-                return await reader.aread(anchors, variables=names)
+                return await read()
             except ReadError:
                 continue
-        return await reader.aread(anchors, variables=names)
+        return await read()
 
     def _sample_bytes(self, opened: Opened, names: Sequence[str]) -> int:
         cell = int(np.prod(self.described.grid.shape))
