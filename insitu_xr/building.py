@@ -198,7 +198,8 @@ def make_splits(source: xr.Dataset | Catalog, asked: Asked, wanted: SplitAsked) 
     """Split the labels of a dataset, and note the stores that they belong to; reads no data."""
     catalog = Catalog.of(source)
     splits, names = splits_of(catalog, asked, wanted)
-    places = {name: where for name in names if (where := _identity(catalog[name])) is not None}
+    # Sorted, since a store that lists its arrays as they come has them in another order every time.
+    places = {name: where for name in sorted(names) if (where := _identity(catalog[name])) is not None}
     return Manifest.of_splits(splits, places)
 
 
