@@ -383,6 +383,18 @@ def test_a_failing_chunk_fails_its_reads_alone(memory: MemoryStore, sync: bool) 
         np.testing.assert_array_equal(reader.read(TIMES[:12])["t2m"], ds["t2m"].values[:12])
 
 
+def test_a_read_that_fails_halfway_harms_no_other(memory: MemoryStore) -> None:
+    gate = GatedStore(FailingStore(memory, ["t2m/c/2/0/0"], error=PermissionError), ["t2m/c/5/0/0"], sync=False)
+    with opened(gate).insitu.reader(["t2m"]) as reader, ThreadPoolExecutor(1) as pool:
+        reader.read(TIMES[4:8])  # in memory from now on
+        waiting = pool.submit(reader.read, TIMES[20:24])
+        gate.wait_until_waiting(1)
+        with pytest.raises(ReadError, match=r"chunk \(2, 0, 0\)"):
+            reader.read(TIMES[4:12])
+        gate.open_all()
+        assert waiting.result(10).positions.tolist() == [20, 21, 22, 23]
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [

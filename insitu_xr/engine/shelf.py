@@ -118,7 +118,8 @@ class Shelf[Asker]:
             self._waiting.pop(address, None)
             group = self._groups[address.group]
             group.wanted.pop(address.unit, None)
-            if address.unit in group.entries and self._next_use(address) == NEVER:
+            entry = group.entries.get(address.unit)
+            if entry is not None and not entry.ready and self._next_use(address) == NEVER:
                 idle.append(address)
         return idle
 

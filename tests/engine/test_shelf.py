@@ -84,7 +84,8 @@ class Walk(RuleBasedStateMachine):
     @rule(data=st.data())
     def withdraw(self, data: st.DataObject) -> None:
         asker = data.draw(st.sampled_from(sorted(self.waiting)))
-        idle = self.shelf.withdraw(asker, [self.waiting.pop(asker)])
+        # A read withdraws from all its units, also from those that are in place.
+        idle = self.shelf.withdraw(asker, [self.waiting.pop(asker), *self.copying])
         assert set(idle) <= set(self.loading)
         assert not set(idle) & set(self.waiting.values())
         self.given_up |= set(idle)
