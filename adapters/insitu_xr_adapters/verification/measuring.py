@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -36,15 +37,22 @@ def columns_of(setup: Setup) -> list[Column]:
             piece = Piece(variable, forecast, field, kinds, members=bool(members))
             shapes[model.name, variable] = measure(piece, statistics, setup.domain, nan="propagate")
     found = []
-    for model in setup.models:
-        for reference in setup.references:
-            for variable in setup.grid.variables:
-                extras = setup.grid.extra_shape(variable)
-                for statistic, sums in shapes[model.name, variable].items():
-                    value = next(iter(sums.nodes.values()))
-                    shape = (*extras, *value.shape[-2:])
-                    found.append(Column(model.name, reference, variable, statistic.key, shape))
+    for model, reference, variable in _measured_things(setup):
+        extras = setup.grid.extra_shape(variable)
+        for statistic, sums in shapes[model.name, variable].items():
+            value = next(iter(sums.nodes.values()))
+            shape = (*extras, *value.shape[-2:])
+            found.append(Column(model.name, reference, variable, statistic.key, shape))
     return found
+
+
+def _measured_things(setup: Setup) -> Iterator[tuple[Model, str, str]]:
+    """Models, references and variables in the order of their names: sums add up in whatever order they were asked for.
+
+    Stores that are not consolidated have no order of variables: it may differ at each time they are opened.
+    """
+    models = sorted(setup.models, key=lambda model: model.name)
+    return product(models, sorted(setup.references), sorted(setup.grid.variables))
 
 
 def measure_pairs(
@@ -77,22 +85,21 @@ def measure_pairs(
             taken[key] = values if place is None else place(values)
         return taken[key]
 
-    for model in setup.models:
-        for reference in setup.references.values():
-            for variable in setup.grid.variables:
-                statistics = setup.statistics.get((model.name, variable), ())
-                piece = Piece(
-                    variable,
-                    field(model.feed or reference, model.ask, f"{variable}|{model.kind}" if model.kind else variable),
-                    field(reference, "valid", variable),
-                    {kind: field("climatology", "valid", f"{variable}|{kind}") for kind in setup.kinds[variable]},
-                    members=bool(model.members),
-                    start=rows.start,
-                    place=_where(setup, model, variable, pairs),
-                )
-                for sums in measure(piece, statistics, setup.domain, nan=setup.nan, points=points).values():
-                    for node, value in sums.nodes.items():
-                        nodes.setdefault(node, []).append(value.reshape(len(pairs), -1))
+    for model, name, variable in _measured_things(setup):
+        reference = setup.references[name]
+        piece = Piece(
+            variable,
+            field(model.feed or reference, model.ask, f"{variable}|{model.kind}" if model.kind else variable),
+            field(reference, "valid", variable),
+            {kind: field("climatology", "valid", f"{variable}|{kind}") for kind in setup.kinds[variable]},
+            members=bool(model.members),
+            start=rows.start,
+            place=_where(setup, model, variable, pairs),
+        )
+        statistics = setup.statistics.get((model.name, variable), ())
+        for sums in measure(piece, statistics, setup.domain, nan=setup.nan, points=points).values():
+            for node, value in sums.nodes.items():
+                nodes.setdefault(node, []).append(value.reshape(len(pairs), -1))
     return {node: np.concatenate(values, axis=1) for node, values in nodes.items()}
 
 

@@ -308,7 +308,7 @@ def _valid_times(ds: xr.Dataset, roles: Roles, name: str) -> Times:
 def _statistics(
     metrics: Sequence[Metric], models: Sequence[Model], grid: Grid
 ) -> dict[tuple[str, str], tuple[Statistic, ...]]:
-    """What is summed for each model and variable; each metric must fit one model at least."""
+    """What is summed for each model and variable, in the order of keys; each metric must fit one model at least."""
     found: dict[tuple[str, str], tuple[Statistic, ...]] = {}
     for metric in metrics:
         refused: list[RequestError] = []
@@ -329,7 +329,7 @@ def _statistics(
                     f"metric {metric.name!r} must find its variables {list(inputs_of(metric, ()))}, but got "
                     f"{list(grid.variables)}; give it the names of two of them"
                 )
-    return found
+    return {key: tuple(sorted(several, key=lambda s: s.key)) for key, several in found.items()}
 
 
 def inputs_of(metric: Metric, others: Sequence[str]) -> Sequence[str]:

@@ -36,12 +36,12 @@ def described(setup: Setup) -> tuple[dict[str, Any], dict[str, Any]]:
     models = {m.name: m.members for m in setup.models}
     identity = {
         "models": models,
-        "references": [*setup.references],
+        "references": sorted(setup.references),
         "sources": {name: [s["kind"], s["url"]] for name, s in setup.sources.items()},
         "statistics": statistics,
         "nan": setup.nan,
         "domain": setup.domain.identity,
-        "variables": [*grid.variables],
+        "variables": sorted(grid.variables),
         "levels": labels,
         "calendar": setup.pairs.calendar,
     }

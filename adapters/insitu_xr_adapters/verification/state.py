@@ -142,6 +142,7 @@ class State:
     def absorb(self, other: State) -> State:
         """Take over what is done in another state, for the pairs that this one has; returns self."""
         check_same(self.identity, other.identity)
+        _check_columns(self.columns, other.columns)
         _, mine, theirs = np.intersect1d(self.inits, other.inits, assume_unique=True, return_indices=True)
         _, here, there = np.intersect1d(self.leads, other.leads, assume_unique=True, return_indices=True)
         if len(mine) and len(here):
@@ -200,6 +201,14 @@ def check_same(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
             )
 
 
+def _check_columns(ours: Sequence[Column], theirs: Sequence[Column]) -> None:
+    """Refuse numbers in another order, which another version may have written."""
+    if tuple(ours) != tuple(theirs):
+        raise RequestError(
+            f"a state must hold sums of {[c.key for c in ours]}, but got {[c.key for c in theirs]}; score to a new place"
+        )
+
+
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) < 200 else f"{text[:200]}..."
@@ -224,6 +233,10 @@ class Part:
     leads: IntArray
     rows: tuple[int, int]
     nodes: Mapping[str, Float]
+
+
+def _columns_in(group: zarr.Group) -> tuple[Column, ...]:
+    return tuple(Column(m, r, v, s, tuple(n)) for m, r, v, s, n in json.loads(str(group.attrs["columns"])))
 
 
 class StateStore:
@@ -264,6 +277,7 @@ class StateStore:
             )
         if group is not None:
             check_same(identity, json.loads(str(group.attrs["identity"])))
+            _check_columns(columns, _columns_in(group))
         root = zarr.open_group(self._place, mode="a")
         root.require_group("segments")
         every = [[c.model, c.reference, c.variable, c.statistic, list(c.shape)] for c in columns]
@@ -288,7 +302,7 @@ class StateStore:
         group = self._group()
         if group is None:
             raise RequestError(f"state must be a place with sums in it, but got {self._place}; score with state= first")
-        columns = tuple(Column(m, r, v, s, tuple(n)) for m, r, v, s, n in json.loads(str(group.attrs["columns"])))
+        columns = _columns_in(group)
         attrs = json.loads(str(group.attrs["about"]))
         parts = [self._part(segment) for segment in self._segments(group)]
         whole = [p for p in parts if p.rows == (0, attrs["shape"][0])]

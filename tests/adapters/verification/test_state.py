@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from insitu_xr.errors import ReadError, RequestError
 from insitu_xr.testing import CountingStore, FailingStore
@@ -74,6 +76,26 @@ def test_new_init_times_read_only_their_own_chunks(tmp_path: Path) -> None:
     assert not [g for g in counting.data_gets if g.key.startswith(("t/", "u/"))]
     assert_same_bits(again, scores)
     assert "0 chunks" in repr(score_plan(ours, truth, state=kept, resume=True, **asked()))
+
+
+@given(st.permutations(["rmse", "bias", "acc"]), st.permutations(["t", "u"]), st.permutations(["a", "b"]))
+@settings(max_examples=6, deadline=None)
+def test_sums_add_up_in_whatever_order_they_were_asked_for(
+    tmp_path_factory: pytest.TempPathFactory, metrics: list[str], variables: list[str], names: list[str]
+) -> None:
+    kept = tmp_path_factory.mktemp("kept") / "scores.zarr"
+    ours, truth = {"a": forecast(SHAPE), "b": forecast(SHAPE) + 1}, {"a": reference(SHAPE), "b": reference(SHAPE) * 2}
+    some = {n: d.isel(init_time=slice(0, 3)) for n, d in ours.items()}
+    options: dict[str, Any] = {"climatology": climatology(), "regions": ["global"]}
+    score(some, truth, state=kept, metrics=["rmse", "bias", "acc"], variables=["t", "u"], **options)
+    permuted = [{n: d[n] for n in names} for d in (ours, truth)]
+    scores = score(*permuted, state=kept, resume=True, metrics=metrics, variables=variables, **options)
+    assert [*scores.data_vars][:2] == variables
+    assert (scores["metric"].values.tolist(), scores["model"].values.tolist()) == (metrics, names)
+    whole = score(ours, truth, metrics=metrics, **options)
+    for variable in variables:
+        found = scores[variable].sel(model=["a", "b"], reference=["a", "b"])
+        np.testing.assert_array_equal(found.transpose(*whole[variable].dims).values, whole[variable].values)
 
 
 def test_states_of_other_init_times_are_merged(tmp_path: Path) -> None:
