@@ -68,7 +68,7 @@ class Contest:
 
 _ALL = tuple(LAYOUTS.values())
 _PEERS = ("floor", "ours", "insitubatch")
-_LATENT = ("obstore", "ours", "insitubatch", "zarr", "zarrs")
+_LATENT = ("obstore", "ours", "pinned", "insitubatch", "zarr", "zarrs")
 
 CONTESTS = {
     contest.case.name: contest
