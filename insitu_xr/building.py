@@ -19,7 +19,8 @@ from insitu_xr.errors import DtypeError, InsituError, RequestError
 from insitu_xr.geometry.axes import StoredAxes
 from insitu_xr.geometry.grid import AxisGrid
 from insitu_xr.limits import Limits, parse_bytes, remote_limits
-from insitu_xr.loader import Loader, Materials
+from insitu_xr.loader import Loader
+from insitu_xr.materials import Materials
 from insitu_xr.plan.arrays import array_shapes
 from insitu_xr.plan.budget import divide
 from insitu_xr.plan.channels import Stack, stacks_of

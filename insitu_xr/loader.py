@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Self
@@ -16,54 +16,19 @@ import numpy.typing as npt
 from insitu_xr import extending
 from insitu_xr.ahead import Ahead, Place
 from insitu_xr.batch import Batch, BatchContext
-from insitu_xr.engine._zarr import memory_of
-from insitu_xr.engine.blocks import BLOCKS, BlockStore
-from insitu_xr.engine.decode import Part, VariableReader
-from insitu_xr.engine.events import Meter, Statistics
-from insitu_xr.engine.executor import Executor
-from insitu_xr.engine.fetch import ZarrSource
-from insitu_xr.engine.gather import Gatherer
-from insitu_xr.engine.pacing import Pace
-from insitu_xr.engine.slots import Ledger, SlotStore
-from insitu_xr.engine.tasks import Machine, Ready
+from insitu_xr.engine.events import Statistics
+from insitu_xr.engine.tasks import Ready
 from insitu_xr.epoch import Course, Epoch, progress_bar
-from insitu_xr.errors import ClosedError, RequestError, UnsupportedSourceError
-from insitu_xr.limits import MIB, Limits, format_bytes
+from insitu_xr.errors import ClosedError, RequestError
+from insitu_xr.limits import Limits
+from insitu_xr.machinery import Machinery
+from insitu_xr.materials import Materials
 from insitu_xr.pickling import dumps, loads
 from insitu_xr.plan.arrays import Key, array_shapes
 from insitu_xr.plan.budget import Budget
 from insitu_xr.plan.plan import ReadPlan
-from insitu_xr.plan.schedule import Residency, lean_slots
 from insitu_xr.resuming import fingerprint, position_of, state_of
 from insitu_xr.transforming import Template, Transform, declared, transformed
-
-#: a MemoryStore that holds more is not pickled: every worker would get a copy
-MEMORY_STORE_BYTES = 64 * MIB
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Materials:
-    """Where the values of a loader come from."""
-
-    #: per variable that is read: its stored arrays
-    parts: Mapping[str, Sequence[Part]]
-    #: per variable that is read: dtype of its values before any cast
-    value_dtypes: Mapping[str, np.dtype[Any]]
-    #: variables that are in memory
-    memory: Mapping[str, npt.NDArray[Any]]
-
-
-def check_movable(materials: Materials, thing: str) -> None:
-    """Refuse to copy a loader, or a reader, where the values would be copied along, or would be lost."""
-    for name, parts in materials.parts.items():
-        for store in (part.source.stored.array.store for part in parts if isinstance(part.source, ZarrSource)):
-            held, movable = memory_of(store)
-            if not movable or held > MEMORY_STORE_BYTES:
-                raise UnsupportedSourceError(
-                    f"{thing} must read from a store that other processes can open to be pickled, but variable "
-                    f"{name!r} lies in the memory of this process ({format_bytes(held)} in {store}); write it to a "
-                    "disk or an object store, or stay in this process (num_workers=0)"
-                )
 
 
 class Loader:
@@ -98,21 +63,14 @@ class Loader:
     ) -> None:
         self.plan, self._transforms = plan, tuple(transforms)
         self._materials, self._context, self._limits, self._progress = materials, context, limits, progress
-        self._begun = 0
-        self._meter, self._ledger = Meter(), Ledger(plan.budget.ceiling)
-        self._machine: Machine | None = None
-        self._pace = Pace(pinned=limits.max_inflight)
-        #: slots of each access group that there are
-        self._slots: tuple[int, ...] = ()
-        self._epoch = 0
+        self._machinery = Machinery(materials, limits, plan.budget.ceiling)
+        self._begun = self._epoch = 0
         #: the batches of every epoch that this loader delivers, and how many of the next epoch's to leave out
         self._batches, self._skip = range(plan.n_batches), 0
         #: batches of the epoch that were made; and which epoch, and how many of it the consumer has
         self._made = 0
         self._consumed: Place = (0, 0)
         self._running: weakref.ref[Epoch | Ahead[Any]] | None = None
-        #: gives the memory of batches, where it is not ordinary memory
-        self._fresh: Callable[[int], npt.NDArray[np.uint8]] | None = None
         self._closed = False
         self._process = os.getpid()
 
@@ -141,7 +99,7 @@ class Loader:
     @property
     def stats(self) -> Statistics:
         """Counts and times since the loader was made."""
-        return self._meter.read(self._ledger.resident, self._ledger.peak)
+        return self._machinery.stats
 
     def set_epoch(self, epoch: Any) -> None:
         """Set the number of the next epoch, which its order depends on.
@@ -172,7 +130,7 @@ class Loader:
         plan = self.plan.of_rank(rank, world_size, self._limits)
         self._stop_running()
         self.plan, self._context = plan, replace(self._context, request=plan.request)
-        self._let_go()
+        self._machinery.let_go(plan.budget.ceiling)
         self._batches, self._skip, self._consumed = range(plan.n_batches), 0, (self._epoch, 0)
         self.__dict__.pop("_fingerprint", None)
 
@@ -186,8 +144,7 @@ class Loader:
             counts in ``memory=`` as that of batches always does.
         """
         self._stop_running()
-        self._let_go()
-        self._fresh = fresh
+        self._machinery.use_memory(fresh)
 
     def state_dict(self) -> dict[str, Any]:
         """How far the consumer is, in a form that JSON can hold.
@@ -263,7 +220,7 @@ class Loader:
         return shared
 
     def __reduce__(self) -> tuple[Any, ...]:
-        check_movable(self._materials, "a loader")
+        self._materials.check_movable("a loader")
         made_of = ("plan", "_materials", "_context", "_limits", "_progress", "_transforms")
         names = [*made_of, "_batches", "_epoch", "_skip", "_consumed"]
         return _restore, (dumps({name: getattr(self, name) for name in names}),)
@@ -333,7 +290,7 @@ class Loader:
         bar = progress_bar(len(self), len(self) - len(batches)) if self._progress else None
         singly = partial(self._singly, budget, number, keeping, mark) if self.plan.stride > 1 else None
         course = self._course(self.plan, budget, number, batches, keeping, mark)
-        epoch = Epoch(course, self._discard, singly, bar)
+        epoch = Epoch(course, self._machinery.discard, singly, bar)
         self._running = weakref.ref(epoch)
         return epoch
 
@@ -351,23 +308,7 @@ class Loader:
         keeping: bool,
         mark: Callable[[Place], None],
     ) -> Course:
-        if self._machine is None or self._slots != budget.slots:
-            self._let_go()
-            self._machine, self._slots = self._build(budget), budget.slots
-        machine, remote, walks = self._machine, plan.remote, []
-        for store in machine.stores:
-            if keeping:
-                uses, slots = plan.uses(store.group, epoch, batches, self._batches), store.n_slots
-            else:
-                uses = plan.uses_alone(store.group, epoch, batches)
-                # What takes long to come is read as far ahead as there is room.
-                slots = store.n_slots if remote else max(lean_slots(store.group, uses, store.n_slots), store.touched)
-            walks.append(Residency(uses, slots, store.resident()))
-        free = [g for g, n in zip(plan.groups, budget.slots, strict=True) if not n]
-        spreads = [plan.spread_of(g, epoch, batches, budget.most) for g in free]
-        depth = max([budget.depth, *(s.window for s in spreads)])
-        samples = plan.samples(epoch, batches)
-        executor = Executor(machine, samples, plan.step_size, walks, spreads, depth, budget.most)
+        executor = self._machinery.executor(plan, budget, epoch, batches, self._batches, keeping=keeping)
         return Course(executor, partial(self._deliver, epoch, batches, plan.stride, mark))
 
     def _deliver(
@@ -383,50 +324,13 @@ class Loader:
             samples = ready.samples[here]
             self._made = batch + 1 - self._batches.start
             mark((epoch, self._made))
-            self._meter.add(batches=1, samples=len(samples))
+            self._machinery.meter.add(batches=1, samples=len(samples))
             end = batch * size + len(samples)
             padded = np.arange(end - len(samples), end) >= own if end > own else None
             yield self._transformed(Batch(self._context, samples, arrays, padded))
 
     def _transformed(self, batch: Batch) -> Batch:
         return transformed(self._transforms, batch, self._gathered(len(batch))) if self._transforms else batch
-
-    def _build(self, budget: Budget) -> Machine:
-        # Before memory is asked for, so that what waits there makes room.
-        BLOCKS.share(self._ledger, budget.ceiling)
-        stores = [SlotStore(g, n) for g, n in zip(self.plan.groups, budget.slots, strict=True) if n]
-        readers = {
-            layout.spec.name: VariableReader(
-                layout, self._materials.parts[layout.spec.name], self._materials.value_dtypes[layout.spec.name]
-            )
-            for group in self.plan.groups
-            for layout in group.layouts
-        }
-        own = None if self._fresh is None else BlockStore((budget.most + 1) * budget.batch_bytes, self._fresh)
-        gatherer = Gatherer(self.plan.request, stores, self._materials.memory, self.plan.stacks, own or BLOCKS)
-        return Machine(
-            stores=stores,
-            readers=readers,
-            gatherer=gatherer,
-            ledger=self._ledger,
-            meter=self._meter,
-            limits=self._limits,
-            pace=self._pace,
-            threads=budget.threads,
-            inflight_bytes=budget.inflight_bytes,
-        )
-
-    def _let_go(self) -> None:
-        """Let go of all slots."""
-        self._machine = None
-        self._ledger = Ledger(self.plan.budget.ceiling, self._ledger.peak)
-
-    def _discard(self) -> None:
-        """Let go of slots that a stuck read may yet write into; the next epoch gets new ones."""
-        self._let_go()
-        for parts in self._materials.parts.values():
-            for part in parts:
-                part.source.forget_pending()
 
     def _stop_running(self) -> None:
         running = self._running() if self._running is not None else None
@@ -437,7 +341,7 @@ class Loader:
     def close(self) -> None:
         """Stop, and let go of all memory. Idempotent."""
         self._stop_running()
-        self._discard()
+        self._machinery.discard()
         self._closed = True
 
     def __enter__(self) -> Self:

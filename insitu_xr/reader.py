@@ -19,7 +19,6 @@ import numpy.typing as npt
 from insitu_xr.batch import Batch, BatchContext
 from insitu_xr.engine.access import Access, Copy, Errand, Ticket, Visit
 from insitu_xr.engine.blocks import BLOCKS
-from insitu_xr.engine.decode import VariableReader
 from insitu_xr.engine.events import Meter, Statistics
 from insitu_xr.engine.pacing import Pace
 from insitu_xr.engine.slots import Ledger, SlotStore
@@ -29,7 +28,7 @@ from insitu_xr.geometry.grid import IntArray
 from insitu_xr.geometry.lookup import Lookup
 from insitu_xr.geometry.times import LabelAxis, Lead, Offset, offset
 from insitu_xr.limits import Limits, format_bytes
-from insitu_xr.loader import Materials, check_movable
+from insitu_xr.materials import Materials
 from insitu_xr.pickling import dumps, loads
 from insitu_xr.plan.arrays import Key
 from insitu_xr.plan.budget import Budget
@@ -92,15 +91,9 @@ class Reader:
     def _open(self) -> tuple[Access, weakref.finalize[Any, Any]]:
         readable = self._readable
         BLOCKS.share(self._ledger, readable.budget.ceiling)
-        readers = {
-            layout.spec.name: VariableReader(
-                layout, readable.materials.parts[layout.spec.name], readable.materials.value_dtypes[layout.spec.name]
-            )
-            for layout in (group.first for group in self._groups)
-        }
         tools = Tools(
             stores=[SlotStore(g, n) for g, n in zip(self._groups, readable.budget.slots, strict=True)],
-            readers=readers,
+            readers=readable.materials.readers(self._groups),
             ledger=self._ledger,
             meter=self._meter,
             limits=readable.limits,
@@ -337,7 +330,7 @@ class Reader:
         if not isinstance(anchors, Mapping) or set(anchors) != set(dims):
             shown = sorted(map(str, anchors)) if isinstance(anchors, Mapping) else type(anchors).__name__
             raise RequestError(f"anchors must give labels of {list(dims)}, but got {shown}; pass a dict of them")
-        found = [lookup.positions(anchors[dim]) for dim, lookup in zip(dims, self._lookups, strict=True)]
+        found = [_looked_up(lookup, anchors[dim]) for dim, lookup in zip(dims, self._lookups, strict=True)]
         counts = {len(p) for p in found if len(p) != 1}
         if len(counts) > 1 or 0 in counts:
             raise RequestError(
@@ -459,13 +452,21 @@ class Reader:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        check_movable(self._readable.materials, "a reader")
+        self._readable.materials.check_movable("a reader")
         return _restore, (dumps(self._readable),)
 
 
 def _restore(blob: bytes) -> Reader:
     """Undo ``Reader.__reduce__``: a reader without threads or memory, as it was when it was made."""
     return Reader(loads(blob))
+
+
+def _looked_up(lookup: Lookup, labels: Any) -> IntArray:
+    """Positions of labels; quickly where these are positions themselves, as of those who read much."""
+    plain = lookup.axis.kind == "position" and isinstance(labels, np.ndarray) and labels.dtype == np.int64
+    if plain and labels.ndim == 1 and len(labels) and 0 <= labels.min() and labels.max() < len(lookup.axis):
+        return labels
+    return lookup.positions(labels)
 
 
 def _leads(leads: Any) -> list[Any]:

@@ -14,7 +14,7 @@ import xarray as xr
 from insitu_xr.engine.decode import VariableReader
 from insitu_xr.engine.fetch import ZarrSource
 from insitu_xr.errors import ReadError, VerificationError
-from insitu_xr.loader import Materials
+from insitu_xr.materials import Materials
 from insitu_xr.plan.reads import AccessGroup, Layout, sample_coordinates
 from insitu_xr.plan.request import Request
 from insitu_xr.resolving.catalog import Catalog
@@ -34,7 +34,7 @@ def verify(catalog: Catalog, request: Request, groups: Sequence[AccessGroup], ma
         for layout in group.layouts:
             name = layout.spec.name
             if layout.spec.kind == "stored":
-                reader = VariableReader(layout, materials.parts[name], materials.value_dtypes[name])
+                reader = materials.reader(layout)
                 known = _Known.of(reader)
                 if not known.seen() and _verify(catalog[name], request, layout, reader):
                     known.note()

@@ -16,7 +16,7 @@ import zarr.storage
 import insitu_xr
 from insitu_xr import Batch, Loader
 from insitu_xr.errors import RequestError, UnsupportedSourceError
-from insitu_xr.loader import MEMORY_STORE_BYTES
+from insitu_xr.materials import MEMORY_STORE_BYTES
 
 N = 61
 WORLDS = [1, 2, 4]
