@@ -29,11 +29,12 @@ def to_jax(loader: Loader, sharding: Any = None) -> JaxBatches:
     loader : insitu_xr.Loader
         The loader whose batches are wanted. It stays usable, and stays the owner of its memory and threads: close it,
         not the result. Where jax runs in several processes, and the loader was made without ``rank=`` and
-        ``world_size=``, it takes those of this process.
+        ``world_size=``, it takes those that this process has in the sharding, or among the processes without one.
     sharding : jax.sharding.Sharding, or mapping of group to it, optional
         How batches are laid out over devices, such as ``NamedSharding(mesh, PartitionSpec("batch"))``. Statics, which
         have no batch axis, are then the same on all devices of a NamedSharding. In several processes arrays are
-        global: every process gives its part. By default the default device.
+        global: every process reads the rows that its devices hold. Processes whose devices hold the same rows, since
+        fields are divided among them or nothing is, read the same batches. By default the default device.
 
     Returns
     -------
@@ -47,7 +48,8 @@ def to_jax(loader: Loader, sharding: Any = None) -> JaxBatches:
     DtypeError
         Where a variable has a dtype that jax does not have, or does not keep; nothing has been read then.
     RequestError
-        Where a batch cannot be laid out so; nothing has been read then.
+        Where a batch cannot be laid out so, or the rank of the loader is not that of its devices; nothing has been read
+        then.
 
     Examples
     --------
@@ -64,11 +66,38 @@ def to_jax(loader: Loader, sharding: Any = None) -> JaxBatches:
         raise MissingExtraError(message) from error
     for key, spec in loader.template.items():
         _check_dtype(key[1] or key[0], spec.dtype)
-    if not loader.plan.request.shard.given and jax.process_count() > 1:
-        loader.set_rank(jax.process_index(), jax.process_count())
-    batches = JaxBatches(loader, _shardings(loader, sharding))
+    shardings = _shardings(loader, sharding)
+    parts = _parts_of(loader, shardings)
+    _take_place(loader, parts, (jax.process_index(), jax.process_count()))
+    batches = JaxBatches(loader, shardings, parts)
     batches._check_shapes()
     return batches
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The rows of a global array that the devices of this process hold.
+
+    Attributes
+    ----------
+    rank, count : int
+        Which part it is, of how many; processes that hold the same rows have the same one.
+    units : int
+        Rows of an array that the sharding divides evenly.
+    starts : tuple of int
+        Where the pieces of this process begin in such an array.
+    """
+
+    rank: int
+    count: int
+    units: int
+    starts: tuple[int, ...]
+
+    def local(self, index: tuple[slice, ...], rows: int) -> tuple[slice, ...]:
+        """Where a piece of a global array lies in the batch of this process, which has so many rows."""
+        start, stop, _ = index[0].indices(rows * self.count)
+        piece = self.starts.index(start * self.units // (rows * self.count))
+        return (slice(piece * (stop - start), (piece + 1) * (stop - start)), *index[1:])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +106,8 @@ class JaxBatches:
 
     loader: Loader
     shardings: Mapping[Key, Any]
+    #: of the arrays that are global and have a batch axis
+    parts: Mapping[Key, Part]
 
     def __len__(self) -> int:
         """Return the number of batches in an epoch."""
@@ -95,29 +126,35 @@ class JaxBatches:
             sharding = self.shardings.get(key)
             if sharding is None:
                 made[key] = jax.numpy.from_dlpack(_exportable(array))
+            elif sharding.is_fully_addressable:
+                made[key] = jax.device_put(array, sharding)
             else:
-                made[key] = jax.make_array_from_process_local_data(sharding, array)
+                made[key] = self._global(key, array, sharding)
         return batch.replaced(made)
+
+    def _global(self, key: Key, array: np.ndarray[Any, Any], sharding: Any) -> Any:
+        """An array over several processes, of which this one has the whole fields of some rows."""
+        import jax
+
+        part = self.parts.get(key)
+        if part is None:  # a static, the same everywhere
+            return jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
+        rows, shape = len(array), (len(array) * part.count, *array.shape[1:])
+        return jax.make_array_from_callback(shape, sharding, lambda index: array[part.local(index, rows)])
 
     def _check_shapes(self) -> None:
         """Refuse batches that cannot be divided among the devices."""
-        import jax
-
-        request, several = self.loader.plan.request, jax.process_count()
+        request = self.loader.plan.request
         sizes = {request.batch_size}
         if not request.drop_last and (rest := request.shard.size(len(request)) % request.batch_size):
             sizes.add(rest)
         for key, spec in self.loader.template.items():
             for size in sorted(sizes) if key in self.shardings and key[0] != "statics" else ():
-                shape = (size * several, *spec.shape[1:])
+                shape = (size * (self.parts[key].count if key in self.parts else 1), *spec.shape[1:])
                 try:
                     self.shardings[key].shard_shape(shape)
                 except ValueError as error:
-                    raise RequestError(
-                        f"batches of {key[1] or key[0]!r} must divide among the devices of the sharding, but got one "
-                        f"of shape {shape} for {self.shardings[key]}; choose a batch_size that divides, with "
-                        "drop_last=True where the last batch does not"
-                    ) from error
+                    raise _undivided(key, shape, self.shardings[key]) from error
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch, which decides on the order, that the next iteration gives."""
@@ -168,6 +205,72 @@ def _shardings(loader: Loader, sharding: Any) -> dict[Key, Any]:
     if not isinstance(sharding, Mapping) and isinstance(sharding, jax.sharding.NamedSharding):
         by_group["statics"] = jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec())
     return {key: by_group[key[0]] for key in loader.template if key[0] in by_group}
+
+
+def _parts_of(loader: Loader, shardings: Mapping[Key, Any]) -> dict[Key, Part]:
+    """Which rows of every global array this process is to give."""
+    found = {
+        key: _part_in(key, sharding, loader.template[key].shape[1:])
+        for key, sharding in shardings.items()
+        if key[0] != "statics" and not sharding.is_fully_addressable
+    }
+    places = {(part.rank, part.count): key for key, part in found.items()}
+    if len(places) > 1:
+        (one, first), (other, second) = list(places.items())[:2]
+        raise RequestError(
+            f"shardings must give all groups of a process the same samples, but got part {one[0]} of {one[1]} for "
+            f"{'/'.join(first)!r} and {other[0]} of {other[1]} for {'/'.join(second)!r}; divide the batch axis of all "
+            "groups alike"
+        )
+    return found
+
+
+def _part_in(key: Key, sharding: Any, field: tuple[int, ...]) -> Part:
+    import jax
+
+    units = len(sharding.device_set)
+    try:
+        pieces = sharding.devices_indices_map((units, *field))
+    except ValueError as error:
+        raise _undivided(key, (units, *field), sharding) from error
+    held: dict[int, set[tuple[int, int]]] = {}
+    for device, index in pieces.items():
+        held.setdefault(device.process_index, set()).add(index[0].indices(units)[:2])
+    parts = sorted({tuple(sorted(ranges)) for ranges in held.values()})
+    sizes = {sum(stop - start for start, stop in part) for part in parts}
+    if len(sizes) > 1 or sizes != {units // len(parts)}:
+        raise RequestError(
+            f"sharding must give processes the same samples, or none in common and equally many, but got "
+            f"{key[1] or key[0]!r} divided by {sharding}; let the batch axis of the mesh follow the processes"
+        )
+    mine = held.get(jax.process_index())
+    if mine is None:
+        raise RequestError(
+            f"sharding must have devices of every process that reads, but got {sharding}, which has none of process "
+            f"{jax.process_index()}; make the mesh of jax.devices()"
+        )
+    own = tuple(sorted(mine))
+    return Part(parts.index(own), len(parts), units, tuple(start for start, _ in own))
+
+
+def _take_place(loader: Loader, parts: Mapping[Key, Part], process: tuple[int, int]) -> None:
+    """Read what this process is to give: its rows of global arrays, or its share as one of several processes."""
+    shard, part = loader.plan.request.shard, next(iter(parts.values()), None)
+    rank, count = process if part is None else (part.rank, part.count)
+    if not shard.given and count > 1:
+        loader.set_rank(rank, count)
+    elif shard.given and part is not None and (shard.rank, shard.world_size) != (rank, count):
+        raise RequestError(
+            f"rank and world_size must be those of this process in the sharding, {rank} and {count}, but got "
+            f"{shard.rank} and {shard.world_size}; leave them out of the loader"
+        )
+
+
+def _undivided(key: Key, shape: tuple[int, ...], sharding: Any) -> RequestError:
+    return RequestError(
+        f"batches of {key[1] or key[0]!r} must divide among the devices of the sharding, but got one of shape {shape} "
+        f"for {sharding}; choose a batch_size that divides, with drop_last=True where the last batch does not"
+    )
 
 
 def _exportable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -167,6 +167,15 @@ def _ready(process: subprocess.Popen[bytes], server: S3Server) -> bool:
     return False
 
 
+def free_port() -> int:
+    """A port to listen on soon, below those that the system hands out by itself, so that nobody else gets it."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with contextlib.suppress(OSError), socket.socket() as tried:
+            tried.bind(("127.0.0.1", port))
+            return port
+
+
 @contextlib.contextmanager
 def refusing_server(status: int, code: str) -> Iterator[str]:
     """Answer every request as S3 does with an error; gives the endpoint."""

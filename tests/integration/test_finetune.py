@@ -9,7 +9,6 @@ import csv
 import multiprocessing
 import os
 import re
-import socket
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import pytest
 import xarray as xr
 
 import insitu_xr
+from tests.integration.servers import free_port
 
 pytest.importorskip("torch")
 # Torch is imported, and models are trained; machines that do other things as well take several times as long.
@@ -198,11 +198,9 @@ def test_a_run_that_is_stopped_in_an_epoch_goes_on_where_it_was(runner: Runner, 
 
 
 def test_two_ranks_train_one_model_on_different_samples(runner: Runner) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
     # What torchrun sets.
-    together = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo"}
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo"}
+    together = {"WORLD_SIZE": "2", **where}
     processes = [
         runner.start("ranks", "--epochs", "1", "--max-steps", "8", RANK=k, LOCAL_RANK=k, **together) for k in ("0", "1")
     ]
