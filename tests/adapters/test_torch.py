@@ -231,5 +231,5 @@ def test_many_leads_cost_one_read_and_one_gather(torch: Any) -> None:
             assert batch.targets["t"].is_contiguous()
         assert loader.stats.reads == 12
         assert len(counting.data_gets) - before == 12
-        assert loader._machine is not None
-        assert len(loader._machine.gatherer.parts(4)) == 2, "inputs, and all leads of the targets"
+        assert loader._machinery._machine is not None
+        assert len(loader._machinery._machine.gatherer.parts(4)) == 2, "inputs, and all leads of the targets"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from insitu_xr.errors import MissingExtraError, RequestError
 from insitu_xr_adapters.torch.batch import name_of, tensor_over
 from insitu_xr_adapters.torch.dataset import Placing, TorchBatches
 from insitu_xr_adapters.torch.devices import Device, device_of
+from insitu_xr_adapters.torch.places import take_place
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +36,8 @@ def to_torch(
     loader : insitu_xr.Loader
         The loader whose batches are wanted. It stays usable, and stays the owner of its memory and threads: close it,
         not the result. Where it was made without ``rank=`` and ``world_size=``, it takes those of this process, as
-        torch.distributed says, or the environment (``RANK``, ``WORLD_SIZE``), so that no sampler is needed.
+        torch.distributed says, or the environment (``RANK``, ``WORLD_SIZE``), so that no sampler is needed; also where
+        the process group begins after this call, and before an epoch.
     device : str or torch.device, optional
         Where the tensors are wanted. They are copied there on a thread and a stream of their own, one batch ahead.
     pin : bool, optional
@@ -80,8 +81,7 @@ def to_torch(
         tensor_over(name_of(key), np.empty(0, spec.dtype))
     transforms = _transforms(device_transforms)
     placing = Placing(device_of(device, pin), transforms, device, pin)
-    if not loader.plan.request.shard.given and (place := process_place()) is not None:
-        loader.set_rank(*place)
+    take_place(loader)
     if isinstance(placing.device, Device) and placing.device.page_locked is not None:
         loader.use_memory(placing.device.page_locked)
     batches: TorchBatches = _dataset_class(IterableDataset)(loader, placing)
@@ -100,28 +100,3 @@ def _transforms(given: Any) -> tuple[Callable[[Any], Any], ...]:
     if not all(map(callable, found)):
         raise RequestError(f"device_transforms must be functions of a batch, but got {given!r}; write [f, g]")
     return found
-
-
-def process_place() -> tuple[int, int] | None:
-    """Rank of this process and number of processes, from torch.distributed or the environment; None for a single one.
-
-    Raises
-    ------
-    RequestError
-        If the environment has something else than numbers.
-    """
-    from torch import distributed
-
-    if distributed.is_available() and distributed.is_initialized():
-        rank, world = distributed.get_rank(), distributed.get_world_size()
-    else:
-        given = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE")]
-        if not all(given):
-            return None
-        if not all(text.isdecimal() for text in given):
-            raise RequestError(
-                f"RANK and WORLD_SIZE must be whole numbers in the environment, but got {given[0]!r} and {given[1]!r}; "
-                "start with torchrun, or give rank= and world_size= to the loader"
-            )
-        rank, world = map(int, given)
-    return (rank, world) if world > 1 else None

@@ -6,11 +6,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
+from multiprocessing.context import get_spawning_popen
 from typing import TYPE_CHECKING, Any
 
 from insitu_xr.errors import RequestError
 from insitu_xr_adapters.torch.batch import TorchBatch
 from insitu_xr_adapters.torch.devices import Device, Pinned
+from insitu_xr_adapters.torch.places import take_place
 
 if TYPE_CHECKING:
     from insitu_xr import Batch, Loader
@@ -36,7 +38,8 @@ class TorchBatches:
     """The batches of ``loader`` as tensors, a ``torch.utils.data.IterableDataset``. As thread-safe as the loader is.
 
     In the worker processes of a DataLoader, each iterates its share of the loader's batches, with threads and memory
-    of its own: together they give every batch once.
+    of its own: together they give every batch once. Workers that are started anew for every epoch give the epoch whose
+    turn it is.
     """
 
     def __init__(self, loader: Loader, placing: Placing) -> None:
@@ -44,19 +47,26 @@ class TorchBatches:
         self._shares: dict[tuple[int, int], Loader] = {}
         #: whether workers are still to be told that they are not needed
         self._hint = True
+        #: workers that were started since the epoch was set; in a worker, those that were started before it
+        self._started = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
+        take_place(self.loader)  # the process group does not reach the workers
         # The first copy that is sent says it, so that it is said once.
         hint, self._hint = self._hint, False
-        placing = self._placing
-        return _sent, (self.loader, placing.device_asked, placing.pin_asked, placing.transforms, hint)
+        placing, started = self._placing, 0
+        if get_spawning_popen() is not None:  # for a process that is started now
+            started, self._started = self._started, self._started + 1
+        return _sent, (self.loader, placing.device_asked, placing.pin_asked, placing.transforms, hint, started)
 
     def __len__(self) -> int:
         """Return the number of batches in an epoch."""
+        take_place(self.loader)
         return len(self.loader)
 
     def __iter__(self) -> Iterator[TorchBatch]:
         """Start the next epoch of the loader, or in a worker process that of its share, once a batch is asked for."""
+        take_place(self.loader)  # the process group may have begun only now
         loader = self._here()
         if loader is not self.loader:
             self._check_worker()
@@ -75,7 +85,11 @@ class TorchBatches:
         # Kept, so that a worker that lives on goes on with the next epoch.
         place = (worker.id, worker.num_workers)
         if place not in self._shares:
-            self._shares[place] = self.loader.share(*place)
+            share = self._shares[place] = self.loader.share(*place)
+            # Workers of an epoch are started one after the other: those that came before the first of them are of the
+            # epochs before, which the process that started them has not iterated itself.
+            if (before := self._started - worker.id) > 0:
+                share.set_epoch(self.loader.state_dict()["epoch"] + before // worker.num_workers)
         return self._shares[place]
 
     def _check_worker(self) -> None:
@@ -115,6 +129,7 @@ class TorchBatches:
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch, which decides on the order, that the next iteration gives."""
         self.loader.set_epoch(epoch)
+        self._started = 0
 
     def state_dict(self) -> dict[str, Any]:
         """See `insitu_xr.Loader.state_dict`; in a worker, that of its share, as StatefulDataLoader wants it.
@@ -125,7 +140,9 @@ class TorchBatches:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See `insitu_xr.Loader.load_state_dict`."""
+        take_place(self.loader)
         self._here().load_state_dict(state)
+        self._started = 0
 
 
 class _Epoch(Iterator[TorchBatch]):
@@ -157,10 +174,12 @@ def _ahead(place: tuple[Loader, Device]) -> Iterator[TorchBatch]:
     return loader.ahead(lambda batch: TorchBatch(batch.replaced({}), device.copied(TorchBatch.over(batch).arrays)))
 
 
-def _sent(loader: Loader, device: Any, pin: bool | None, transforms: tuple[Any, ...], hint: bool) -> TorchBatches:
+def _sent(
+    loader: Loader, device: Any, pin: bool | None, transforms: tuple[Any, ...], hint: bool, started: int
+) -> TorchBatches:
     """Undo ``TorchBatches.__reduce__``."""
     from insitu_xr_adapters.torch.adapting import to_torch
 
     batches = to_torch(loader, device, pin, transforms)
-    batches._hint = hint
+    batches._hint, batches._started = hint, started
     return batches
