@@ -117,6 +117,8 @@ class StoredArray:
     def __init__(self, array: zarr.Array[Any]) -> None:
         self.array = array
         self.store: Store = array.store
+        #: of decoded chunks, in stored byte order
+        self.dtype: np.dtype[Any] = np.dtype(array.dtype)
         self.synchronous = reads_synchronously(self.store)
         self.prototype = default_buffer_prototype()
         self.grids = chunk_grids(array)
@@ -145,11 +147,6 @@ class StoredArray:
         chain = self._transform.codecs if self._transform is not None else ()
         self._into = direct_decoder(chain, self.dtype, array.order) if chain else None
         self._blosc = ends_in_blosc(chain)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype of decoded chunks, in stored byte order."""
-        return np.dtype(self.array.dtype)
 
     def encoded_chunk_bytes(self) -> int:
         """Bytes of one chunk in the store where the codecs fix it, else 0."""

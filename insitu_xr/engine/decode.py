@@ -110,6 +110,7 @@ class VariableReader:
         self._orders = [self._permutation(k) for k in range(len(parts))]
         self._axes = [self._sample_axes(k) for k in range(len(parts))]
         self._cells = [self._part_cells(k) for k in range(len(parts))]
+        self._shapes = [self._chunk_shape(k) for k in range(len(parts))]
         #: per sample dimension: first needed position of every unit in its chunk, and the number of them
         self._firsts = [u.inside[u.bounds[:-1]] for u in layout.units]
         self._counts = [np.diff(u.bounds) for u in layout.units]
@@ -131,6 +132,11 @@ class VariableReader:
         places = {d: k for k, d in enumerate(self.layout.sample_dims)}
         dims = self.layout.spec.segments[part].dims
         return tuple((axis, places[d]) for axis, d in enumerate(dims) if d is not None and d in places)
+
+    def _chunk_shape(self, part: int) -> tuple[int, ...] | None:
+        """Shape of every chunk of a stored array; None where they differ."""
+        grids = self.layout.spec.segments[part].grids
+        return None if any(g.starts is not None for g in grids) else tuple(g.size for g in grids)
 
     def _part_cells(self, part: int) -> tuple[PartCell, ...]:
         segment, (order, new) = self.layout.spec.segments[part], self._orders[part]
@@ -224,7 +230,8 @@ class VariableReader:
         """A chunk in scratch memory of this thread where its codecs can, else in memory of its own."""
         source = self.parts[part].source
         if raw is not None and source.decodes_into:
-            shape = tuple(map(AxisGrid.length, self.layout.spec.segments[part].grids, chunk))
+            grids = self.layout.spec.segments[part].grids
+            shape = self._shapes[part] or tuple(map(AxisGrid.length, grids, chunk))
             scratch = DECODED.take(math.prod(shape) * source.dtype.itemsize).view(source.dtype).reshape(shape)
             if source.decode_into(raw, chunk, scratch):
                 return scratch

@@ -25,7 +25,6 @@ Bytes = npt.NDArray[np.uint8]
 #: decodes bytes into a contiguous array of the right size; False if the data does not say its size, or another one
 DecodeInto = Callable[[Bytes, npt.NDArray[Any]], bool]
 
-_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 #: flag in the fifth byte of a frame
 _CHECKSUM = 0x04
 
@@ -126,7 +125,7 @@ def ends_in_blosc(codecs: Sequence[Any]) -> bool:
 
 
 def zstd_content_size(raw: Bytes) -> int | None:
-    """Decoded size that a zstd frame states (RFC 8878, section 3.1.1.1), None if it states none.
+    """Decoded size that a zstd frame states, None if it states none.
 
     Examples
     --------
@@ -134,14 +133,8 @@ def zstd_content_size(raw: Bytes) -> int | None:
     >>> zstd_content_size(frame), zstd_content_size(frame[:3])
     (4000, None)
     """
-    head = raw[:18].tobytes()
-    if len(head) < 6 or head[:4] != _ZSTD_MAGIC:
+    try:
+        size = zstandard.frame_content_size(raw.data)
+    except zstandard.ZstdError:
         return None
-    descriptor = head[4]
-    single_segment = bool(descriptor & 0x20)
-    size_bytes = (1 if single_segment else 0, 2, 4, 8)[descriptor >> 6]
-    at = 5 + (0 if single_segment else 1) + (0, 1, 2, 4)[descriptor & 3]
-    field = head[at : at + size_bytes]
-    if not size_bytes or len(field) < size_bytes:
-        return None
-    return int.from_bytes(field, "little") + (256 if size_bytes == 2 else 0)
+    return None if size < 0 else size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import xarray as xr
@@ -34,6 +34,8 @@ class Catalog:
 
     datasets: Mapping[str, xr.Dataset]
     on: str | None = None
+    #: those that were asked for: xarray makes an array of its dataset anew each time, which takes longer than its use
+    _arrays: dict[str, xr.DataArray] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, source: xr.Dataset | Catalog) -> Catalog:
@@ -90,8 +92,10 @@ class Catalog:
         return found[0]
 
     def __getitem__(self, name: str) -> xr.DataArray:
-        home, variable = self._find(name, "variable")
-        return self.datasets[home][variable].rename(name)
+        if name not in self._arrays:
+            home, variable = self._find(name, "variable")
+            self._arrays[name] = self.datasets[home][variable].rename(name)
+        return self._arrays[name]
 
     def dataset_of(self, name: str) -> xr.Dataset:
         """The dataset that a variable is in."""

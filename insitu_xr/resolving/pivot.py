@@ -48,8 +48,8 @@ def pivot_of(
 
 def _chunking(array: xr.DataArray, sample_dims: Sequence[str]) -> Any:
     """How a variable is cut along the sample dimensions, as far as xarray says; a guess that only saves tracing."""
-    hint = array.encoding.get("preferred_chunks") or {}
-    chunks = [(d, array.chunksizes.get(d), hint.get(d)) for d in map(str, array.dims) if d in sample_dims]
+    hint, chunked = array.encoding.get("preferred_chunks") or {}, array.variable.chunksizes
+    chunks = [(d, chunked.get(d), hint.get(d)) for d in map(str, array.dims) if d in sample_dims]
     return tuple(chunks) if all(size is not None for _, _, size in chunks) else None
 
 
