@@ -31,7 +31,8 @@ def pivot_of(
         Traces a variable; None if it cannot be read in place. Called for one variable of each chunking.
     """
     found: dict[Any, tuple[str, int]] = {}
-    for name in (n for n in catalog.names if catalog.home(n) == catalog.first):
+    # Stores that are not consolidated list variables in any order: it must not decide, or ranks would draw differently.
+    for name in sorted(n for n in catalog.names if catalog.home(n) == catalog.first):
         array = catalog[name]
         # Dates are decoded all together: tracing them would read them.
         if any(d in sample_dims for d in array.dims) and array.dtype.kind in "biufc":
