@@ -14,7 +14,40 @@ from insitu_xr.resolving.catalog import join as check_joined
 from insitu_xr.resolving.regions import region
 
 
-class DatasetAccessor(Reading):
+class _Accessor(Reading):
+    """What both accessors have."""
+
+    def __init__(self, ds: xr.Dataset) -> None:
+        self._ds = ds
+
+    def to(self, framework: str, **options: Any) -> Any:
+        """The dataset as a source of a framework, through its adapter.
+
+        Parameters
+        ----------
+        framework : str
+            Name of an installed adapter, such as "earth2studio".
+        **options
+            Passed on to the adapter.
+
+        Raises
+        ------
+        UnknownNameError
+            If no adapter of that name is installed.
+        """
+        return extending.adapter(extending.DATASETS, framework, "framework")(self._ds, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        # Names of Python's own protocols are asked for by many; none is looked up in what is installed.
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return extending.method(name, self._ds)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *extending.method_names()})
+
+
+class DatasetAccessor(_Accessor):
     """``ds.insitu``: train, infer and verify in place.
 
     Examples
@@ -24,9 +57,6 @@ class DatasetAccessor(Reading):
     >>> ds.insitu.plan(variables=["t2m"], sample_dim="step", batch_size=4).n_batches
     2
     """
-
-    def __init__(self, ds: xr.Dataset) -> None:
-        self._ds = ds
 
     def _source(self) -> tuple[xr.Dataset | Catalog, str | None]:
         return self._ds, None
@@ -60,34 +90,8 @@ class DatasetAccessor(Reading):
         """
         return region(self._ds, bounds, wrap=wrap)
 
-    def to(self, framework: str, **options: Any) -> Any:
-        """The dataset as a source of a framework, through its adapter.
 
-        Parameters
-        ----------
-        framework : str
-            Name of an installed adapter, such as "earth2studio".
-        **options
-            Passed on to the adapter.
-
-        Raises
-        ------
-        UnknownNameError
-            If no adapter of that name is installed.
-        """
-        return extending.adapter(extending.DATASETS, framework, "framework")(self._ds, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        # Names of Python's own protocols are asked for by many; none is looked up in what is installed.
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return extending.method(name, self._ds)
-
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *extending.method_names()})
-
-
-class DataArrayAccessor(DatasetAccessor):
+class DataArrayAccessor(_Accessor):
     """``da.insitu``: the same for a single variable, which is delivered where no other is named.
 
     Examples
@@ -99,12 +103,39 @@ class DataArrayAccessor(DatasetAccessor):
     """
 
     def __init__(self, array: xr.DataArray) -> None:
-        name = "values" if array.name is None else str(array.name)
-        super().__init__(array.to_dataset(name=name))
-        self._name = name
+        self._array, self._name = array, "values" if array.name is None else str(array.name)
+        super().__init__(array.to_dataset(name=self._name))
 
     def _source(self) -> tuple[xr.Dataset | Catalog, str | None]:
         return self._ds, self._name
+
+    def region(self, *, wrap: bool = False, **bounds: slice) -> xr.DataArray:
+        """Select a region by label, lazily, as ``ds.insitu.region`` does.
+
+        Parameters
+        ----------
+        wrap : bool
+            Take longitudes as a circle: ``slice(350, 10)`` goes east across the seam.
+        **bounds : slice
+            Per dimension ``slice(first, last)``, inclusive, in either order.
+
+        Returns
+        -------
+        xarray.DataArray
+
+        Raises
+        ------
+        InsituError
+            If nothing lies within the bounds.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, insitu_xr
+        >>> da = xr.DataArray(np.arange(4.0), {"lon": [0.0, 90.0, 180.0, 270.0]}, name="t2m")
+        >>> da.insitu.region(lon=slice(270, 90), wrap=True).values.tolist()
+        [3.0, 0.0, 1.0]
+        """
+        return region(self._ds, bounds, wrap=wrap)[self._name].rename(self._array.name)
 
 
 class Joined(Reading):
