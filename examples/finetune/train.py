@@ -144,7 +144,7 @@ def board_in(folder: Path, resumed: int) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return SummaryWriter(folder, purge_step=resumed)
+    return SummaryWriter(folder, purge_step=resumed + 1)  # what came after the checkpoint comes again
 
 
 @dataclass

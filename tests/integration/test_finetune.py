@@ -197,6 +197,23 @@ def test_a_run_that_is_stopped_in_an_epoch_goes_on_where_it_was(runner: Runner, 
             assert mine[column] == theirs[column]
 
 
+def test_what_comes_again_after_a_checkpoint_is_logged_once(tmp_path: Path) -> None:
+    reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    from examples.finetune.train import COLUMNS, Log
+
+    for resumed, steps in ((0, range(1, 8)), (5, range(6, 10))):
+        log = Log(tmp_path, 0, resumed)
+        for step in steps:
+            log.add({**dict.fromkeys(COLUMNS, 0), "step": step, "loss": step + resumed})
+        log.close()
+    expected = [(step, step + (5 if step > 5 else 0)) for step in range(1, 10)]
+    events = reading.EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars("loss")] == expected
+    with (tmp_path / "log.csv").open(newline="") as file:
+        assert [(int(row["step"]), int(row["loss"])) for row in csv.DictReader(file)] == expected
+
+
 def test_two_ranks_train_one_model_on_different_samples(runner: Runner) -> None:
     # What torchrun sets.
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo"}
