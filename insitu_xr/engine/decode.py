@@ -70,9 +70,11 @@ class Job:
         key = self.source.key(self.chunks[0])
         where = self.chunks[0] if len(self.chunks) == 1 else f"{self.chunks[0]} to {self.chunks[-1]}"
         name = self.reader.layout.spec.name
+        # Some errors of stores go on for a page; all of it is in the cause.
+        told = str(cause).strip().partition("\n")[0]
         return ReadError(
             f"chunk {where} of variable {name!r} must be readable, but {key!r} could not be {doing}: "
-            f"{type(cause).__name__}: {cause}; {remedy(classify(cause))}",
+            f"{type(cause).__name__}: {told}; {remedy(classify(cause))}",
             variable=name,
             chunk=self.chunks[0],
             key=key,
