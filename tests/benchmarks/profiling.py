@@ -22,6 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from tests.benchmarks import terms
 from tests.benchmarks.cases import Case
 from tests.benchmarks.engines import Source, open_with_xarray
 from tests.benchmarks.floors import Floor
@@ -96,7 +97,7 @@ def markdown(found: list[Overhead]) -> str:
     rows.insert(0, ("chunks", *(str(f.chunks) for f in found)))
     parts = [HEAD, conditions, table(head, rows), "Where the time goes, by the function that was at work:"]
     parts += [table((f.layout, "share"), [(f"`{name}`", f"{100 * n:.0f} %") for name, n in f.functions]) for f in found]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, terms.markdown()]) + "\n"
 
 
 def digits_or_zero(value: float) -> str:
