@@ -330,6 +330,7 @@ EXIT = textwrap.dedent(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(250)  # it imports everything anew, which takes long where nothing is compiled yet
 @pytest.mark.parametrize("way", ["sync", "async"])
 def test_interpreter_exit_in_the_middle_is_silent(way: str) -> None:
     """Several processes end in each way, forked by one that has imported what takes the time."""

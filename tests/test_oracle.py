@@ -66,6 +66,7 @@ def check_labels(eager: xr.Dataset, batch: Any, request: Request) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # a minute on an idle machine
 @settings(CALM, max_examples=110)
 @given(datasets(), st.data())
 def test_every_batch_equals_xarray(stored: StoredDataset, data: st.DataObject) -> None:

@@ -35,10 +35,15 @@ began = time.process_time()
 plan = ds.insitu.plan(**request)
 text = repr(plan)
 planned = time.process_time() - began
+# What the machine does with as many numbers.
+began = time.process_time()
+np.argsort(np.random.default_rng(0).random(5 * n))
+sorting = time.process_time() - began
 loader = ds.insitu.loader(**request)
 batch = next(iter(loader))
 print(json.dumps({
     "plan_s": planned,
+    "sort_s": sorting,
     "rss_mb": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024,
     "reads": plan.reads,
     "kept": plan.anchors_kept,
@@ -56,8 +61,9 @@ def test_a_million_anchors_of_five_variables_at_four_leads(chunk: int, order: st
     assert found["kept"] == 999_976
     assert found["reads"] == 5 * 1_000_000 // chunk
     assert found["batch"] == [32, 4, 4, 4]
-    # Processor time, so that a busy machine does not fail it; the limit of the promise is two seconds on an idle one.
-    assert found["plan_s"] < 4, found
+    # The promise is two seconds on an idle machine, which sorts five million numbers in half a second. Others are slower,
+    # and a busy one in both.
+    assert found["plan_s"] < 8 * found["sort_s"], found
     assert found["rss_mb"] < 1000, found
     assert found["manifest"] < 4_000
     assert found["state"] < 4_000

@@ -107,7 +107,7 @@ def test_all_is_read_from_a_store_that_refuses_much(client: Callable[[Served], S
             counts = served.counts()
         assert pump.errors == []
         assert counts.most_under_way <= 6
-        assert 0 < counts.throttled <= len(FILES)
+        assert counts.throttled > 0
         # How far depends on how many of them a busy machine brings there at once.
         assert 1 <= pump.pace.limit <= START // 2
         assert pump.pace.refusals == counts.throttled
