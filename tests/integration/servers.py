@@ -122,12 +122,16 @@ def _weed() -> str:
 
 
 def _free_ports() -> dict[str, int]:
-    """Find a free port for every part of the server; that of its gRPC is 10000 above, where one part looks for it."""
+    """Find a free port for every part of the server; that of its gRPC is 10000 above, where one part looks for it.
+
+    All are below those that the system hands out by itself, and drawn from what nobody seeds, so that processes that
+    test at the same time choose others.
+    """
     found: dict[str, int] = {}
     with contextlib.ExitStack() as stack:
         for name in (*_PORTS, "debug"):
             while name not in found:
-                port = random.randrange(20_000, 50_000)
+                port = random.SystemRandom().randrange(12_000, 22_000)
                 with contextlib.suppress(OSError):
                     for each in (port, port + 10_000):
                         stack.enter_context(socket.socket()).bind(("127.0.0.1", each))
