@@ -31,8 +31,8 @@ class Convention:
     parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-#: WeatherBench2, WeatherBench-X, and the WMO's lead centre with the estimators of Earth2Studio. The centre weighs with
-#: the cosine of latitudes: ``weights="cos"`` gives that, on which no estimator depends.
+#: WeatherBench2, WeatherBench-X, and the WMO's lead centre for deterministic verification, which weighs with the cosine
+#: of latitudes, with the estimators of Earth2Studio for ensembles.
 CONVENTIONS: Mapping[str, Convention] = {
     "wb2": Convention(
         "wb2",
@@ -50,6 +50,7 @@ CONVENTIONS: Mapping[str, Convention] = {
     "wbx": Convention("wbx", parameters={"energy_score": {"area": False}, "rps": {"fair": True}}),
     "wmo": Convention(
         "wmo",
+        weights="cos",
         parameters={
             "acc": {"centered": True},
             "crps": {"fair": False},
