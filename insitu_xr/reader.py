@@ -464,8 +464,9 @@ def _restore(blob: bytes) -> Reader:
 def _looked_up(lookup: Lookup, labels: Any) -> IntArray:
     """Positions of labels; quickly where these are positions themselves, as of those who read much."""
     plain = lookup.axis.kind == "position" and isinstance(labels, np.ndarray) and labels.dtype == np.int64
-    if plain and labels.ndim == 1 and len(labels) and 0 <= labels.min() and labels.max() < len(lookup.axis):
-        return labels
+    if plain and labels.ndim == 1 and len(labels) and labels.min() >= 0 and labels.max() < len(lookup.axis):
+        found: IntArray = labels
+        return found
     return lookup.positions(labels)
 
 

@@ -73,7 +73,7 @@ def insitu(folder: Path) -> xr.DataArray:
 
     ours, truth, clim = opened(folder, None)
     regions = {name: {"latitude": rows} for name, rows in REGIONS.items()}
-    scores = ours.insitu.score(truth, metrics=METRICS, climatology=clim, regions=regions, memory="96MiB")
+    scores = ours.insitu.score(truth, metrics=METRICS, climatology=clim, regions=regions, memory="160MiB")
     return xr.DataArray(scores["t"])
 
 

@@ -11,7 +11,8 @@ import xarray as xr
 
 from insitu_xr.errors import RequestError
 from insitu_xr_adapters.verification.results import init_times, scores_of, state_of
-from insitu_xr_adapters.verification.state import State, StateStore
+from insitu_xr_adapters.verification.state import State
+from insitu_xr_adapters.verification.storing import StateStore
 
 #: what init times can be grouped by, as attributes of ``.dt``
 GROUPS = ("season", "month", "year", "hour")

@@ -10,21 +10,13 @@ from typing import Any
 from insitu_xr.errors import RequestError, UnknownNameError
 
 from .conventions import convention as convention_of
+from .correlations import ACC, Activity, Correlation
 from .events import RELATIONS
 from .eventscores import CONTINGENCY, RPS, Brier, Contingency, Reliability
 from .fieldscores import FSS, SEEPS, ZonalSpectrum
-from .metrics import ACC, MAE, MSE, RMSE, Activity, Bias, Correlation, Metric, VectorRMSE
-from .probabilistic import (
-    CRPS,
-    CRPSSkill,
-    CRPSSpread,
-    DebiasedMSE,
-    EnergyScore,
-    RankHistogram,
-    Spread,
-    SpreadSkill,
-    Variance,
-)
+from .metrics import MAE, MSE, RMSE, Bias, Metric, VectorRMSE
+from .probabilistic import CRPS, CRPSSkill, CRPSSpread, EnergyScore, RankHistogram
+from .spreads import DebiasedMSE, Spread, SpreadSkill, Variance
 
 #: metrics that a name alone says, by name
 NAMED: Mapping[str, Callable[..., Metric]] = {

@@ -42,6 +42,9 @@ def score(
     out: Annotated[Path | None, typer.Option(help="Where the scores go: a file .nc, or a folder .zarr.")] = None,
     state: Annotated[str | None, typer.Option(help="Where the sums are kept, to resume and to append.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the sums that are kept.")] = False,
+    new: Annotated[
+        bool, typer.Option("--new", help="With --resume: sums of an earlier snapshot stay; read what was added.")
+    ] = False,
     memory: Annotated[str | None, typer.Option(help="Ceiling, such as 4GiB.")] = None,
     device: Annotated[str | None, typer.Option(help="Compute with torch there, such as cuda.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan alone; reads no data.")] = False,
@@ -63,7 +66,7 @@ def score(
             "nan": nan,
             "convention": convention,
             "state": state,
-            "resume": resume,
+            "resume": "new" if resume and new else resume,
             "memory": memory,
             "device": device,
         }

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import xarray as xr
 
 from insitu_xr.errors import RequestError
-from insitu_xr_adapters.verification.align import IntArray, dim_of, spell
+from insitu_xr_adapters.verification.align import dim_of
+from insitu_xr_adapters.verification.times import IntArray, spell
 
 #: sample dimensions of a climatology by role; an hour may come beside either of the others
 _ROLES = ("dayofyear", "month", "hour")
@@ -131,3 +132,34 @@ def variable_of(ds: xr.Dataset, name: str, statistic: str = "") -> str | None:
     """
     tried = (f"{name}_{statistic}",) if statistic else (name, f"{name}_mean")
     return next((n for n in tried if n in ds.data_vars), None)
+
+
+def field_of(ds: xr.Dataset, variable: str, kind: str) -> xr.DataArray:
+    """The field of a climatology that is of a kind, such as "mean" or "quantile_0.9".
+
+    Raises
+    ------
+    RequestError
+        If it has none.
+    """
+    statistic, _, number = kind.partition("_")
+    if statistic == "quantile":
+        name = variable_of(ds, variable, statistic)
+        if name is not None and "quantile" in ds[name].dims:
+            known = ds["quantile"].to_numpy().astype(float)
+            at = np.flatnonzero(np.isclose(known, float(number)))
+            if len(at):
+                return ds[name].isel(quantile=int(at[0]))
+            raise RequestError(
+                f"the climatology must have quantile {number} of {variable!r}, but got {known.tolist()}; ask for one "
+                "of them"
+            )
+    else:
+        name = variable_of(ds, variable, "" if kind == "mean" else kind)
+    if name is None:
+        raise RequestError(
+            f"the climatology must have {variable!r} ({kind}), but got {sorted(map(str, ds.data_vars))}; rename its "
+            "variable "
+            f"to {variable if kind == 'mean' else f'{variable}_{statistic if statistic == "quantile" else kind}'!r}"
+        )
+    return ds[name]

@@ -103,6 +103,12 @@ class Domain:
         """Number of latitudes and of longitudes."""
         return len(self.latitude), len(self.longitude)
 
+    @property
+    def touched(self) -> slice:
+        """Rows from the first to the last that lies in a region."""
+        rows = np.flatnonzero(self._rows[False].any(axis=0))
+        return slice(int(rows[0]), int(rows[-1]) + 1)
+
     def reduce(self, values: Array, start: int, *, weighted: bool = True) -> Array:
         """Sum values along each row of each region.
 

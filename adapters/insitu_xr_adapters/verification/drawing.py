@@ -12,6 +12,7 @@ import xarray as xr
 from insitu_xr.errors import RequestError
 from insitu_xr_adapters.verification import plot
 from insitu_xr_adapters.verification.aggregating import StateOf, compare_models
+from insitu_xr_adapters.verification.grids import LATITUDE_NAMES, LONGITUDE_NAMES
 from insitu_xr_adapters.verification.results import STATE
 
 
@@ -119,6 +120,17 @@ class Plot:
         each = StateOf(self._scores).each()
         array = each[self._variable(variable)]
         return plot.heatmap(self._chosen(array, {"metric": metric, **labels}, ("init_time", "lead_time")), ax=ax)
+
+    def map(self, metric: str = "rmse", variable: str | None = None, *, ax: Any = None, **labels: Any) -> Any:
+        """Scores of every point; of scores that were made with ``dim="init_time"``."""
+        array = self._scores[self._variable(variable)]
+        keep = tuple(str(d) for d in array.dims if d in (*LATITUDE_NAMES, *LONGITUDE_NAMES))
+        if len(keep) < 2:
+            raise RequestError(
+                f"scores must be of every point to have a map, but got the dimensions {[*array.dims]}; "
+                'score with dim="init_time"'
+            )
+        return plot.map_of(self._chosen(array, {"metric": metric, **labels}, keep), ax=ax)
 
     def rank_histogram(self, variable: str | None = None, *, ax: Any = None, **labels: Any) -> Any:
         """How often the reference has each rank among the members."""

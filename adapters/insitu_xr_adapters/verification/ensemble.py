@@ -9,8 +9,9 @@ from typing import override
 
 from insitu_xr.errors import RequestError
 
-from .arrays import Array, difference, float64, namespace
-from .statistics import Block, Statistic
+from .arrays import Array, added, difference, float64, namespace, wide_difference
+from .blocks import Block
+from .statistics import Statistic
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,9 @@ class MemberAbsoluteError(Statistic):
 
     def values(self, block: Block) -> Iterator[Array]:
         """Give the mean over the members of the absolute error."""
-        xp = namespace(block.residuals)
-        yield block.mean(xp.abs(block.residuals)) if block.members else float64(xp.abs(block.residuals))
+        departures = block.departures
+        apart = namespace(departures).abs(departures, out=block.room("members", tuple(departures.shape)))
+        yield block.mean(apart, "values")
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,10 @@ class MemberDistance(Statistic):
         """Give the mean difference; 0 for one member."""
         count = max(block.members, 1)
         ordered = sorted_members(block)
-        total = namespace(ordered[0]).zeros_like(float64(ordered[0]))
+        error = block.error
+        total = namespace(error).multiply(error, 0.0, out=block.room("values", tuple(error.shape)))
         for rank in range(count // 2):  # the outermost two differ in all comparisons across, the next in two less
-            apart = float64(ordered[count - 1 - rank]) - float64(ordered[rank])
+            apart = wide_difference(ordered[count - 1 - rank], ordered[rank], block.room("apart", tuple(error.shape)))
             apart *= count - 1 - 2 * rank
             total += apart
         total *= 2 / (count * max(count - 1, 1) if self.fair else count * count)
@@ -89,9 +92,8 @@ class EnergyDistances(Statistic):
 
     def values(self, block: Block) -> Iterator[Array]:
         """Give the squares of each difference."""
-        residuals = block.residuals
         for member in range(block.members):
-            yield float64(residuals[member]) ** 2
+            yield block.departures[member] ** 2
         for first, second in self.pairs(block.members):
             yield float64(difference(block.forecast[first], block.forecast[second])) ** 2
 
@@ -144,13 +146,12 @@ def variance(block: Block) -> Array:
 
 
 def _variance(block: Block) -> Array:
-    middle, residuals = block.error, block.residuals
-    total = (float64(residuals[0]) - middle) ** 2
-    for member in range(1, block.members):
-        departure = float64(residuals[member]) - middle
-        departure *= departure
-        total += departure
-    return total / (block.members - 1) if block.members > 1 else total * float("nan")
+    departures, xp = block.departures, namespace(block.departures)
+    squares = xp.subtract(departures, block.error, out=block.room("members", tuple(departures.shape)))
+    squares *= squares
+    total = added(squares, block.room("variance", tuple(block.error.shape)))
+    total /= block.members - 1 if block.members > 1 else float("nan")
+    return total
 
 
 def sorted_members(block: Block) -> list[Array]:
@@ -162,12 +163,25 @@ def sorted_members(block: Block) -> list[Array]:
 def _sorted(block: Block) -> list[Array]:
     if not block.members:
         return [block.residuals]
-    ordered = [block.residuals[member] for member in range(block.members)]
-    xp = namespace(block.residuals)
+    xp, residuals = namespace(block.residuals), block.residuals
+    ordered, rows = [*residuals], _rows(block)
+    own: set[int] = set()  # ranks that are no longer in the residuals, which others need as they are
     for first, second in _network(block.members):
         low, high = ordered[first], ordered[second]
-        ordered[first], ordered[second] = xp.minimum(low, high), xp.maximum(low, high)
+        ordered[first], ordered[second] = rows.pop(), high if second in own else rows.pop()
+        xp.minimum(low, high, out=ordered[first])
+        xp.maximum(low, high, out=ordered[second])
+        rows += [low] if first in own else []
+        own |= {first, second}
     return ordered
+
+
+def _rows(block: Block) -> list[Array]:
+    """Room for each member, and for one more."""
+    residuals = block.residuals
+    shape = (block.members + 1, *residuals.shape[1:])
+    room = block.room("sorted", shape, residuals.dtype)
+    return [*(namespace(residuals).empty_like(residuals[0]) for _ in range(shape[0]))] if room is None else [*room]
 
 
 @cache

@@ -13,8 +13,9 @@ import numpy as np
 from insitu_xr.errors import RequestError
 
 from .arrays import Array, float64, like, namespace
+from .blocks import Block
 from .grids import digest
-from .statistics import Block, Statistic
+from .statistics import Statistic
 
 RELATIONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 

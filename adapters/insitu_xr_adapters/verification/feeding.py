@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from insitu_xr_adapters.verification.align import IntArray
 from insitu_xr_adapters.verification.matching import Grid
-from insitu_xr_adapters.verification.requesting import Feed
+from insitu_xr_adapters.verification.setup import Feed
+from insitu_xr_adapters.verification.times import IntArray
 
 #: arrays of a piece by use ("valid", "init") and variable: (pairs, *extras, [member,] latitude, longitude)
 Fields = Mapping[tuple[str, str], npt.NDArray[Any]]
@@ -75,3 +76,50 @@ class Stream:
             dim: np.concatenate([positions[k].ravel()[piece] for positions in asks])
             for k, dim in enumerate(self._feed.dims)
         }
+
+
+class Streams:
+    """The streams of all datasets, for several threads: pieces are read one at a time, in their order.
+
+    While one thread waits for a piece, others measure what they got before.
+
+    Parameters
+    ----------
+    feeds : mapping of str to Feed
+    memory : mapping of str to int
+        Ceiling of the engine of each.
+    """
+
+    def __init__(
+        self, feeds: Mapping[str, Feed], rows: slice, grid: Grid, pieces: Sequence[IntArray], memory: Mapping[str, int]
+    ) -> None:
+        self._lock = threading.Lock()
+        self._pieces: Iterator[IntArray] = iter(pieces)
+        self._failure: BaseException | None = None
+        with ExitStack() as opened:
+            self._streams = {
+                name: opened.enter_context(Stream(feed, rows, grid, pieces, memory[name]))
+                for name, feed in feeds.items()
+            }
+            self._stack = opened.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def next(self) -> tuple[IntArray, dict[str, Fields]]:
+        """The next piece, and its fields by dataset; after a failure there are no more."""
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure
+            try:
+                return next(self._pieces), {name: stream.next() for name, stream in self._streams.items()}
+            except BaseException as error:
+                self._failure = error
+                raise
+
+    def new_bytes(self) -> int:
+        """Bytes decoded since it was asked before."""
+        return sum(stream.new_bytes() for stream in self._streams.values())

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import xarray as xr
 
 from insitu_xr.errors import RequestError, UnknownNameError
-from insitu_xr_adapters.verification.align import IntArray, Roles
+from insitu_xr_adapters.verification.align import Roles
+from insitu_xr_adapters.verification.times import IntArray
 
 #: degrees within which two labels are one grid point: what float32 keeps of a longitude
 TOLERANCE = 1e-4

@@ -10,9 +10,10 @@ import numpy as np
 
 from insitu_xr.errors import RequestError
 
-from .arrays import Array, float64, is_numpy, namespace
+from .arrays import Array, Scratch, float64, is_numpy, namespace
+from .blocks import Block, Piece
 from .domain import Domain
-from .statistics import Block, Piece, Statistic, Weight
+from .statistics import Statistic, Weight
 from .sums import Node, Sums
 
 #: points of one member that are worked on together: their doubles fit into a core's cache
@@ -27,7 +28,7 @@ WEIGHED_NUMBERS = 2
 #: what a missing value does
 NAN_POLICIES = ("raise", "mask", "propagate")
 
-type Index = tuple[int | slice, ...]
+type Index = tuple[Any, ...]
 
 
 def scratch_bytes(
@@ -59,15 +60,21 @@ def scratch_bytes(
     points = max(columns, _fewer(points, members))
     held = points // columns + rows  # rows of a block of several fields, or of all blocks of one
     whole = 8 * 8 * rows * columns if any(item.whole_field for item in wanted) else 0
-    # what statistics share (errors, anomalies, masks), and of members: residuals, plain and sorted, and one at a time
-    shared = 8 * (12 + 2 * len({name for item in wanted for name in item.inputs})) + members * (3 * itemsize + 8)
+    # what statistics share (errors, anomalies, masks), and of members residuals: plain, sorted, and twice as doubles
+    shared = 8 * (12 + 2 * len({name for item in wanted for name in item.inputs})) + (members + 1) * (2 * itemsize + 16)
     each = (item.components(members, columns) * (1 if item.per_row else min(regions, 8)) for item in wanted)
     weighed = 4 * max(WEIGHED_NUMBERS * points, held * regions)
     return whole + points * shared + 8 * (held * sum(each) + weighed)
 
 
 def measure(
-    piece: Piece, statistics: Iterable[Statistic], domain: Domain, *, nan: str = "raise", points: int | None = None
+    piece: Piece,
+    statistics: Iterable[Statistic],
+    domain: Domain,
+    *,
+    nan: str = "raise",
+    points: int | None = None,
+    scratch: Scratch | None = None,
 ) -> dict[Statistic, Sums]:
     """Compute statistics over every region of a domain, passing over a piece once.
 
@@ -83,6 +90,8 @@ def measure(
         What a missing value does: it raises, its point does not count, or it makes the sum missing.
     points : int, optional
         How many are worked on together, which the sums do not depend on; by default what a processor's cache holds.
+    scratch : Scratch, optional
+        Memory to work in, of the thread that calls.
 
     Returns
     -------
@@ -106,15 +115,16 @@ def measure(
     >>> (sums[mse].total / sums[weight].total)[:, 0].tolist()
     [[4.0, 4.0], [4.0, 4.0], [4.0, 4.0]]
     """
-    wanted = _checked(piece, statistics, domain, nan)
-    size = _fewer(_usual(piece.forecast) if points is None else points, _members(piece))
+    wanted = checked(piece, statistics, domain, nan)
+    size = block_points(piece, points)
     constant = [item for item in wanted if isinstance(item, Weight) and nan == "raise"]
     results: dict[Statistic, dict[Node, np.ndarray]] = {statistic: {} for statistic in wanted}
+    scratch = Scratch() if scratch is None else scratch
     for whole in (False, True):
         some = [item for item in wanted if item.whole_field is whole and item not in constant]
-        for index in _cuts(piece, size) if some else ():
+        for index in cuts(piece.leading, piece.rows * domain.shape[1], size) if some else ():
             for statistic, sums in _measured(
-                piece, some, domain, index, nan, piece.rows * domain.shape[1] if whole else size
+                piece, some, domain, index, nan, piece.rows * domain.shape[1] if whole else size, scratch
             ):
                 for node, value in sums.nodes.items():
                     _put(results[statistic], node, piece.leading, index, value)
@@ -122,42 +132,8 @@ def measure(
     return found | {statistic: _constant(statistic, piece, domain) for statistic in constant}
 
 
-def measure_points(
-    piece: Piece, statistics: Iterable[Statistic], domain: Domain, start: int, length: int, *, nan: str = "raise"
-) -> dict[Statistic, Sums]:
-    """Compute statistics at every point, summed over the first leading axis of a piece.
-
-    Parameters
-    ----------
-    piece, statistics, domain, nan
-        As for `measure`; regions and weights of the domain do not count. Statistics of whole rows are refused.
-    start, length : int
-        Position of the first entry of the axis among all that are summed, and their number.
-
-    Returns
-    -------
-    dict of Statistic to Sums
-        Over that axis; arrays of the shape ``(*other leading axes, component, latitude, longitude)``.
-    """
-    wanted = _checked(piece, statistics, domain, nan)
-    if by_row := [statistic.key for statistic in wanted if statistic.per_row]:
-        raise RequestError(
-            f"statistics at points must be of points, but got {by_row[0]}, which is of whole rows; "
-            "reduce latitude and longitude as well"
-        )
-    results: dict[Statistic, list[Array]] = {statistic: [] for statistic in wanted}
-    for entry in range(piece.leading[0]):
-        block = Block(piece, domain.latitude, (entry,), slice(0, piece.rows))
-        _check_missing(piece, block, wanted, (entry,), nan)
-        for statistic in wanted:
-            parts = [_masked(values, block, statistic, nan) for values in statistic.values(block)]
-            results[statistic].append(namespace(parts[0]).stack(parts, -3))
-    return {
-        statistic: Sums.of(namespace(fields[0]).stack(fields), start, length) for statistic, fields in results.items()
-    }
-
-
-def _checked(piece: Piece, statistics: Iterable[Statistic], domain: Domain, nan: str) -> list[Statistic]:
+def checked(piece: Piece, statistics: Iterable[Statistic], domain: Domain, nan: str) -> list[Statistic]:
+    """The statistics, each once; raises where a piece is not fit for them."""
     wanted = list(dict.fromkeys(statistics))
     if nan not in NAN_POLICIES:
         raise RequestError(f"nan must be one of {list(NAN_POLICIES)}, but got {nan!r}; name one")
@@ -175,47 +151,51 @@ def _checked(piece: Piece, statistics: Iterable[Statistic], domain: Domain, nan:
     return wanted
 
 
-def _cuts(piece: Piece, size: int) -> Iterator[Index]:
-    """Cut the leading axes so that a part has about as many points as a block; several fields where these are small."""
-    field = piece.rows * piece.forecast.shape[-1]
+def block_points(piece: Piece, points: int | None = None) -> int:
+    """Points of a piece that are worked on together: what is given or usual, and fewer where they have many members."""
+    if points is None:
+        here = is_numpy(piece.forecast) or piece.forecast.device.type == "cpu"
+        points = BLOCK_POINTS if here else DEVICE_POINTS
+    return _fewer(points, int(piece.forecast.shape[-3]) if piece.members else 0)
+
+
+def cuts(leading: tuple[int, ...], field: int, size: int) -> Iterator[Index]:
+    """Cut leading axes so that a part has about as many points as a block; several fields where these are small."""
     room = max(1, size // field)
-    axis = len(piece.leading)
-    while axis and math.prod(piece.leading[axis - 1 :]) <= room:
+    axis = len(leading)
+    while axis and math.prod(leading[axis - 1 :]) <= room:
         axis -= 1
     if not axis:
         yield ()
         return
-    step = max(1, room // max(1, math.prod(piece.leading[axis:])))
-    for outer in np.ndindex(piece.leading[: axis - 1]):
-        for first in range(0, piece.leading[axis - 1], step):
-            yield (*outer, slice(first, min(first + step, piece.leading[axis - 1])))
-
-
-def _members(piece: Piece) -> int:
-    return int(piece.forecast.shape[-3]) if piece.members else 0
-
-
-def _usual(array: Array) -> int:
-    return BLOCK_POINTS if is_numpy(array) or array.device.type == "cpu" else DEVICE_POINTS
+    step = max(1, room // max(1, math.prod(leading[axis:])))
+    for outer in np.ndindex(leading[: axis - 1]):
+        for first in range(0, leading[axis - 1], step):
+            yield (*outer, slice(first, min(first + step, leading[axis - 1])))
 
 
 def _fewer(points: int, members: int) -> int:
-    """Points of a block, where there are many members of each."""
     return points // max(1, members // 4)
 
 
 def _measured(
-    piece: Piece, statistics: Sequence[Statistic], domain: Domain, index: Index, nan: str, size: int
+    piece: Piece,
+    statistics: Sequence[Statistic],
+    domain: Domain,
+    index: Index,
+    nan: str,
+    size: int,
+    scratch: Scratch,
 ) -> Iterator[tuple[Statistic, Sums]]:
     """Give the sums ``(*leading, component, region)`` of a part of the leading axes."""
     step = max(1, size // domain.shape[1])
     bands: dict[Statistic, list[list[Array]]] = {statistic: [] for statistic in statistics}
     for first in range(0, piece.rows, step):
-        block = Block(piece, domain.latitude, index, slice(first, min(first + step, piece.rows)))
-        _check_missing(piece, block, statistics, index, nan)
+        block = Block(piece, domain.latitude, index, slice(first, min(first + step, piece.rows)), scratch)
         for statistic in statistics:
             parts = (_along_rows(statistic, values, block, domain, nan) for values in statistic.values(block))
             bands[statistic].append(list(parts))
+        check_missing(piece, block, statistics, index, nan)  # by now it is quickly seen
     kinds: dict[tuple[bool, bool], list[Statistic]] = {}
     for statistic in statistics:
         kinds.setdefault((statistic.weighted, statistic.per_row), []).append(statistic)
@@ -245,7 +225,7 @@ def _folded(
 
 
 def _along_rows(statistic: Statistic, values: Array, block: Block, domain: Domain, nan: str) -> Array:
-    present = _masked(values, block, statistic, nan)
+    present = masked(values, block, statistic, nan)
     if statistic.per_row:
         return present[..., None, :]
     return domain.along_rows(present, block.start, weighted=statistic.weighted)
@@ -262,7 +242,7 @@ def _constant(statistic: Weight, piece: Piece, domain: Domain) -> Sums:
     return Sums(sums.length, {node: np.broadcast_to(value, shape).copy() for node, value in sums.nodes.items()})
 
 
-def _masked(values: Array, block: Block, statistic: Statistic, nan: str) -> Array:
+def masked(values: Array, block: Block, statistic: Statistic, nan: str) -> Array:
     """Put 0 where points do not count, or make missing what would be compared with something missing."""
     values = float64(values)
     if nan == "raise" or isinstance(statistic, Weight) or block.complete(statistic.inputs):
@@ -273,7 +253,8 @@ def _masked(values: Array, block: Block, statistic: Statistic, nan: str) -> Arra
     return xp.where(valid, values, xp.full_like(values, 0.0 if nan == "mask" else xp.nan))
 
 
-def _check_missing(piece: Piece, block: Block, statistics: Sequence[Statistic], index: Index, nan: str) -> None:
+def check_missing(piece: Piece, block: Block, statistics: Sequence[Statistic], index: Index, nan: str) -> None:
+    """Raise where a value is missing that may not be."""
     if nan != "raise":
         return
     for name in dict.fromkeys(name for statistic in statistics for name in statistic.inputs):

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from insitu_xr_adapters.verification.align import IntArray, spell, spell_lead
+from insitu_xr_adapters.verification.arrays import Scratch
+from insitu_xr_adapters.verification.blocks import Piece
 from insitu_xr_adapters.verification.feeding import Fields
 from insitu_xr_adapters.verification.measure import measure
-from insitu_xr_adapters.verification.requesting import Model, Setup
+from insitu_xr_adapters.verification.setup import Model, Setup
 from insitu_xr_adapters.verification.state import Column
-from insitu_xr_adapters.verification.statistics import Piece, Statistic
+from insitu_xr_adapters.verification.statistics import Statistic
 from insitu_xr_adapters.verification.sums import Node, Sums
+from insitu_xr_adapters.verification.times import IntArray, spell, spell_lead
 
 Float = npt.NDArray[np.float64]
 Place = Callable[[npt.NDArray[Any]], Any]
@@ -62,6 +65,7 @@ def measure_pairs(
     fields: Mapping[str, Fields],
     place: Place | None = None,
     points: int | None = None,
+    scratch: Scratch | None = None,
 ) -> dict[Node, Float]:
     """Sums over some rows of all that is scored, by node of the tree of rows: (pairs, numbers).
 
@@ -74,8 +78,32 @@ def measure_pairs(
         Takes each array to a device.
     points : int, optional
         Points that are measured together.
+    scratch : Scratch, optional
+        Memory of this thread.
     """
     nodes: dict[Node, list[Float]] = {}
+    for thing, piece in pieces_of(setup, pairs, rows, fields, place):
+        measured = measure(piece, thing.statistics, setup.domain, nan=setup.nan, points=points, scratch=scratch)
+        for sums in measured.values():
+            for node, value in sums.nodes.items():
+                nodes.setdefault(node, []).append(value.reshape(len(pairs), -1))
+    return {node: np.concatenate(values, axis=1) for node, values in nodes.items()}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Thing:
+    """A variable of a model that is compared with a reference, and what is summed of it."""
+
+    model: Model
+    reference: str
+    variable: str
+    statistics: tuple[Statistic, ...]
+
+
+def pieces_of(
+    setup: Setup, pairs: IntArray, rows: slice, fields: Mapping[str, Fields], place: Place | None = None
+) -> Iterator[tuple[Thing, Piece]]:
+    """Everything that is measured of some pairs, in the order of the columns of a state."""
     taken: dict[tuple[str, str, str], Any] = {}
 
     def field(feed: str, ask: str, name: str) -> Any:
@@ -96,11 +124,7 @@ def measure_pairs(
             start=rows.start,
             place=_where(setup, model, variable, pairs),
         )
-        statistics = setup.statistics.get((model.name, variable), ())
-        for sums in measure(piece, statistics, setup.domain, nan=setup.nan, points=points).values():
-            for node, value in sums.nodes.items():
-                nodes.setdefault(node, []).append(value.reshape(len(pairs), -1))
-    return {node: np.concatenate(values, axis=1) for node, values in nodes.items()}
+        yield Thing(model, name, variable, setup.statistics.get((model.name, variable), ())), piece
 
 
 def _where(setup: Setup, model: Model, variable: str, pairs: IntArray) -> Callable[[tuple[int, ...]], str]:

@@ -12,12 +12,13 @@ import numpy.typing as npt
 
 from insitu_xr.errors import CeilingError
 from insitu_xr.limits import Limits, format_bytes, parse_bytes
-from insitu_xr_adapters.verification.align import IntArray, spell_lead
 from insitu_xr_adapters.verification.climatology import Calendar
 from insitu_xr_adapters.verification.measure import BLOCK_POINTS, scratch_bytes
-from insitu_xr_adapters.verification.requesting import Setup
+from insitu_xr_adapters.verification.setup import Setup
 from insitu_xr_adapters.verification.state import Column
-from insitu_xr_adapters.verification.sweep import SPARE_PIECES, Stock, Sweep, blocks, choose, nothing
+from insitu_xr_adapters.verification.stocks import Stock
+from insitu_xr_adapters.verification.sweep import Sweep, blocks, choose, nothing
+from insitu_xr_adapters.verification.times import IntArray, spell_lead
 
 #: bytes that the engine may read ahead of each dataset, at most
 AHEAD_BYTES = 64 << 20
@@ -40,6 +41,22 @@ class Reading:
     chunks: int
     bytes: int
     memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What stays in memory of what is measured.
+
+    Attributes
+    ----------
+    bytes : int
+        All the time.
+    row_bytes : int
+        For each row of latitude, as long as its band is read. Init times are then read in ascending order.
+    """
+
+    bytes: int
+    row_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,10 +125,13 @@ class ScorePlan:
         pairs, sweep = self.setup.pairs, self.sweep
         leads = f"{spell_lead(int(pairs.leads[0]))} to {spell_lead(int(pairs.leads[-1]))}"
         bands = f", in {len(sweep.bands)} bands of latitude" if len(sweep.bands) > 1 else ""
+        rows, every = self.setup.rows, self.setup.domain.shape[0]
+        read = rows.stop - rows.start
+        outside = f"; {read} of {every} latitudes are read, for the others lie in none" if read < every else ""
         return [
             ("pairs", f"{self.n_pairs}: {len(pairs.inits)} init times, {len(pairs.leads)} lead times ({leads})"),
             ("scores", f"{', '.join(m.name for m in self.setup.metrics)} of {', '.join(self.setup.grid.variables)}"),
-            ("regions", ", ".join(self.setup.domain.names)),
+            ("regions", ", ".join(self.setup.domain.names) + outside),
             ("order", f"by {sweep.name}, {len(sweep.pieces) * len(sweep.bands)} pieces{bands}"),
             ("reads", f"{self.chunks} chunks, each once, {format_bytes(self.bytes_decoded)} decoded"),
             ("memory", f"peak {format_bytes(self.peak_bytes)} under a ceiling of {format_bytes(self.ceiling)}"),
@@ -148,7 +168,7 @@ def plan_of(
     memory: int | str | None,
     *,
     wanted: npt.NDArray[np.bool_] | None = None,
-    device: Any = None,
+    kept: Kept | None = None,
 ) -> ScorePlan:
     """Choose the order, and divide the ceiling.
 
@@ -156,6 +176,8 @@ def plan_of(
     ----------
     wanted : array of bool, shape (inits, leads), optional
         Pairs that are to be read; all of the request by default.
+    kept : Kept, optional
+        What stays in memory of what is measured; by default the sums of each pair.
 
     Raises
     ------
@@ -164,16 +186,17 @@ def plan_of(
     """
     wanted = setup.pairs.wanted if wanted is None else wanted
     given = None if memory is None else parse_bytes(memory)
-    rows = setup.domain.shape[0]
-    stocks = [Stock.of(feed) for feed in setup.feeds.values()]
-    state_bytes = 8 * sum(c.size for c in columns) * (wanted.size + int(wanted.sum()))
+    rows = setup.rows
+    stocks = [Stock.of(feed, rows) for feed in setup.feeds.values()]
+    kept = Kept(8 * sum(c.size for c in columns) * (wanted.size + int(wanted.sum()))) if kept is None else kept
     usual = Limits()
-    points = _points(setup, (usual.memory if given is None else given) // 32)
-    scratch = _scratch(setup, points)
     # A quarter of the ceiling is for measuring, which one thread can do as well.
-    workers = max(1, min(usual.threads, (usual.memory if given is None else given) // (4 * scratch)))
+    measuring = (usual.memory if given is None else given) // 4
+    points = _points(setup, max(measuring // 8, measuring // usual.threads))
+    scratch = _scratch(setup, points)
+    workers = max(1, min(usual.threads, measuring // scratch))
     work_bytes = workers * scratch
-    fixed = work_bytes + state_bytes
+    fixed = work_bytes + kept.bytes
     if given is not None and given <= fixed:
         raise CeilingError(
             f"memory must hold the sums and the arrays that statistics take, {fixed} bytes ({format_bytes(fixed)}), "
@@ -182,8 +205,9 @@ def plan_of(
     sweep = nothing(rows)
     if wanted.any():
         room = max(0, (usual.memory if given is None else given) - fixed)
-        options: dict[str, Any] = {"held": workers + SPARE_PIECES, "strict": given is not None, "whole": setup.whole}
-        sweep = choose(stocks, wanted, setup.pairs.valid, _yearly(setup), rows, room, **options)
+        options: dict[str, Any] = {"held": workers, "strict": given is not None, "whole": setup.whole}
+        yearly = None if kept.row_bytes else _yearly(setup)
+        sweep = choose(stocks, wanted, setup.pairs.valid, yearly, rows, room, row_bytes=kept.row_bytes, **options)
     ceiling = max(usual.memory, fixed + sweep.bytes) if given is None else given
     reading = [s.name for s in stocks if s.uses and s.name in sweep.needed]
     # More than this is of no use: what is read ahead is as much as can be under way at once.
@@ -198,7 +222,7 @@ def plan_of(
         workers,
         points,
         work_bytes + sweep.held_bytes,
-        state_bytes,
+        kept.bytes,
         ceiling,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,138 +11,21 @@ import xarray as xr
 
 import insitu_xr
 from insitu_xr.errors import RequestError
-from insitu_xr_adapters.verification.align import (
-    IntArray,
-    Pairs,
-    Roles,
-    Times,
-    check_calendars,
-    leads_of,
-    pair_times,
-    roles_of,
-    times_of,
-)
+from insitu_xr_adapters.verification.align import Pairs, Roles, check_calendars, pair_times, roles_of
 from insitu_xr_adapters.verification.catalogue import resolve
-from insitu_xr_adapters.verification.climatology import Calendar, variable_of
+from insitu_xr_adapters.verification.climatology import Calendar, field_of
 from insitu_xr_adapters.verification.conventions import convention as convention_of
 from insitu_xr_adapters.verification.domain import Domain
-from insitu_xr_adapters.verification.matching import Grid, Matched, check_units, grid_of, matched
+from insitu_xr_adapters.verification.matching import Grid, check_units, grid_of, matched
 from insitu_xr_adapters.verification.metrics import Metric, VectorRMSE
+from insitu_xr_adapters.verification.setup import Asked, Feed, Model, Setup
 from insitu_xr_adapters.verification.statistics import Statistic
+from insitu_xr_adapters.verification.times import IntArray, Times, leads_of, times_of
 
 PERSISTENCE, CLIMATOLOGY = "persistence", "climatology"
 BASELINES = (PERSISTENCE, CLIMATOLOGY)
 
 NAN_POLICIES = ("raise", "mask", "propagate")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Asked:
-    """Arguments of ``score`` as they were given."""
-
-    forecast: Any
-    reference: Any
-    metrics: Any
-    climatology: Any = None
-    regions: Any = None
-    weights: Any = "auto"
-    align: Any = "maximize"
-    nan: Any = "raise"
-    lead_time: Any = None
-    level: Any = None
-    variables: Any = None
-    baselines: Any = ()
-    convention: str | None = None
-    dims: Mapping[str, str] | None = None
-
-    def with_options(self, **options: Any) -> Asked:
-        """The same with other options."""
-        return replace(self, **options)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Feed:
-    """A dataset that is read, and where each pair finds its samples in it.
-
-    Attributes
-    ----------
-    name : str
-        Such as "forecast 'gc'".
-    dims : tuple of str
-        The dimensions that pairs choose along.
-    asks : mapping of str to tuple of array, shape (inits, leads)
-        For each use of the dataset, positions along those dimensions: "valid" for the field at the valid time, and
-        "init" for that at the init time.
-    """
-
-    name: str
-    matched: Matched
-    dims: tuple[str, ...]
-    asks: Mapping[str, tuple[IntArray, ...]]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Model:
-    """Something that is scored: a forecast, or a baseline made of what is there anyway."""
-
-    name: str
-    #: name of the feed; of a baseline, None for the reference
-    feed: str | None
-    ask: str
-    members: int = 0
-    #: kind of the climatology whose fields are the forecast
-    kind: str = ""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Setup:
-    """A checked request.
-
-    Attributes
-    ----------
-    feeds : mapping of str to Feed
-        Everything that is read.
-    models : tuple of Model
-    references : mapping of str to str
-        Feed of each reference.
-    kinds : mapping of str to tuple of str
-        Per variable, the fields of the climatology that are needed.
-    statistics : mapping of (model, variable) to tuple of Statistic
-    named_models, named_references : bool
-        Whether results have a dimension for them.
-    """
-
-    pairs: Pairs
-    grid: Grid
-    domain: Domain
-    metrics: tuple[Metric, ...]
-    feeds: Mapping[str, Feed]
-    models: tuple[Model, ...]
-    references: Mapping[str, str]
-    kinds: Mapping[str, tuple[str, ...]]
-    statistics: Mapping[tuple[str, str], tuple[Statistic, ...]]
-    nan: str
-    pooled: bool
-    convention: str | None
-    weights: str
-    align: str
-    named_models: bool
-    named_references: bool
-    sources: Mapping[str, Mapping[str, Any]]
-
-    @property
-    def whole(self) -> bool:
-        """Whether a statistic needs whole fields."""
-        return any(s.whole_field for several in self.statistics.values() for s in several)
-
-    def during(self, inits: IntArray) -> Setup:
-        """The same request for some init times, by number."""
-        pairs = replace(self.pairs, inits=self.pairs.inits[inits], wanted=self.pairs.wanted[inits])
-        feeds = {
-            name: replace(f, asks={a: tuple(p[inits] for p in ps) for a, ps in f.asks.items()})
-            for name, f in self.feeds.items()
-        }
-        return replace(self, pairs=pairs, feeds=feeds)
 
 
 def set_up(asked: Asked) -> Setup:
@@ -365,7 +248,7 @@ def _climatology(
         )
     ds = _dataset(given, "climatology")
     calendar = Calendar.of(ds)
-    fields = {f"{v}|{k}": _field(ds, v, k) for v, several in kinds.items() for k in several}
+    fields = {f"{v}|{k}": field_of(ds, v, k) for v, several in kinds.items() for k in several}
     roles = roles_of(ds.assign_coords(time=("time", np.zeros(1))), "climatology")
     roles = replace(roles, time=None)
     own = {v: str(fields[f"{v}|mean"].name) for v in grid.variables if f"{v}|mean" in fields}
@@ -381,30 +264,6 @@ def _spread(values: IntArray, pairs: Pairs) -> IntArray:
     out = np.full(pairs.wanted.shape, -1, np.int64)
     out[pairs.wanted] = values
     return out
-
-
-def _field(ds: xr.Dataset, variable: str, kind: str) -> xr.DataArray:
-    statistic, _, number = kind.partition("_")
-    if statistic == "quantile":
-        name = variable_of(ds, variable, statistic)
-        if name is not None and "quantile" in ds[name].dims:
-            known = ds["quantile"].to_numpy().astype(float)
-            at = np.flatnonzero(np.isclose(known, float(number)))
-            if len(at):
-                return ds[name].isel(quantile=int(at[0]))
-            raise RequestError(
-                f"the climatology must have quantile {number} of {variable!r}, but got {known.tolist()}; ask for one "
-                "of them"
-            )
-    else:
-        name = variable_of(ds, variable, "" if kind == "mean" else kind)
-    if name is None:
-        raise RequestError(
-            f"the climatology must have {variable!r} ({kind}), but got {sorted(map(str, ds.data_vars))}; rename its "
-            "variable "
-            f"to {variable if kind == 'mean' else f'{variable}_{statistic if statistic == "quantile" else kind}'!r}"
-        )
-    return ds[name]
 
 
 def _persisting(feed: Feed, name: str, references: Mapping[str, xr.Dataset], pairs: Pairs) -> Feed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,13 +15,15 @@ import numpy.typing as npt
 
 import insitu_xr
 from insitu_xr.errors import MissingExtraError
-from insitu_xr_adapters.verification.align import IntArray
-from insitu_xr_adapters.verification.feeding import Stream
+from insitu_xr_adapters.verification.arrays import Scratch
+from insitu_xr_adapters.verification.feeding import Streams
 from insitu_xr_adapters.verification.measuring import measure_pairs
 from insitu_xr_adapters.verification.plan import ScorePlan
-from insitu_xr_adapters.verification.requesting import Setup
-from insitu_xr_adapters.verification.state import Column, Part, State, StateStore
+from insitu_xr_adapters.verification.setup import Setup
+from insitu_xr_adapters.verification.state import Column, State
+from insitu_xr_adapters.verification.storing import Part, StateStore, snapshots_of
 from insitu_xr_adapters.verification.sums import Node, Sums
+from insitu_xr_adapters.verification.times import IntArray
 
 Float = npt.NDArray[np.float64]
 
@@ -86,12 +89,22 @@ def begun(
     store: StateStore | None,
     *,
     missing_ok: bool = False,
+    resume: bool | str = True,
 ) -> tuple[State, list[Part]]:
-    """The sums that a run begins with: those that are kept, of the pairs that are wanted."""
+    """The sums that a run begins with: those that are kept, of the pairs that are wanted.
+
+    Parameters
+    ----------
+    resume : bool or "new"
+        Whether those of other snapshots are refused, or stay as they are.
+    """
     sums = State.empty(setup.pairs.inits, setup.pairs.leads, columns, identity, about)
     if store is None or (missing_ok and not store.exists):
         return sums, []
+    if resume != "new":
+        store.check_snapshots(about)
     kept, parts = store.load()
+    parts = [part for part in parts if part.snapshots == snapshots_of(about)]
     sums.absorb(kept)
     sums.forget(~setup.pairs.wanted)
     return sums, parts
@@ -121,8 +134,10 @@ class Runner:
         device: Any = None,
     ) -> None:
         self._plan, self._sums, self._store, self._parts = plan, sums, store, parts
-        self._place = None if device is None else _placer(device)
+        self._place = None if device is None else placer(device)
         self._numbers = sum(c.size for c in columns)
+        #: memory of each worker
+        self._own = threading.local()
         #: pairs of this run, and the place of each among them
         self._pairs = np.concatenate(plan.sweep.pieces) if plan.sweep.pieces else np.empty(0, np.int64)
         self._at = np.full(plan.setup.pairs.wanted.size, -1, np.int64)
@@ -135,7 +150,7 @@ class Runner:
         total: Sums | None = None
         with ExitStack() as stack:
             pool = stack.enter_context(ThreadPoolExecutor(self._plan.workers, thread_name_prefix="insitu-score"))
-            bar = stack.enter_context(_bar(self._plan.bytes_decoded)) if progress else None
+            bar = stack.enter_context(progress_bar(self._plan.bytes_decoded)) if progress else None
             for rows in self._plan.sweep.bands:
                 band = self._band(rows, pool, bar)
                 total = band if total is None else total.merge(band)
@@ -150,7 +165,7 @@ class Runner:
         nodes: dict[Node, Float] = {}
         done = self._resumed(rows, nodes)
         pieces = [left for p in self._plan.sweep.pieces if len(left := p[~done[self._at[p]]])]
-        writer = _Writer(self._store, (rows.start, rows.stop), self._labels)
+        writer = _Writer(self._store, self._covered(rows), self._labels)
         try:
             for piece, found in self._measured(rows, pieces, pool, bar):
                 for node, values in found.items():
@@ -167,7 +182,7 @@ class Runner:
         done = np.zeros(len(self._pairs), bool)
         pairs = self._plan.setup.pairs
         for part in self._parts:
-            if part.rows != (rows.start, rows.stop):
+            if part.rows != self._covered(rows):
                 continue
             init = np.searchsorted(pairs.inits, part.inits).clip(0, len(pairs.inits) - 1)
             lead = np.searchsorted(pairs.leads, part.leads).clip(0, len(pairs.leads) - 1)
@@ -185,39 +200,48 @@ class Runner:
         self, rows: slice, pieces: Sequence[IntArray], pool: ThreadPoolExecutor, bar: Any
     ) -> Iterator[tuple[IntArray, dict[Node, Float]]]:
         plan = self._plan
-        waiting: deque[tuple[IntArray, Future[dict[Node, Float]]]] = deque()
-        with ExitStack() as stack:
-            streams = {
-                name: stack.enter_context(Stream(feed, rows, plan.setup.grid, pieces, plan.readings[name].memory))
-                for name, feed in plan.setup.feeds.items()
-            }
-            for piece in pieces:
-                try:
-                    fields = {name: stream.next() for name, stream in streams.items()}
-                except BaseException:
-                    # What is read already is worth keeping.
-                    yield from ((p, f.result()) for p, f in waiting)
-                    raise
-                waiting.append(
-                    (
-                        piece,
-                        pool.submit(
-                            measure_pairs,
-                            plan.setup,
-                            piece,
-                            rows,
-                            fields,
-                            self._place,
-                            plan.points if self._place is None else None,
-                        ),
-                    )
-                )
-                if len(waiting) > plan.workers:
-                    first, future = waiting.popleft()
-                    yield first, future.result()
+        memory = {name: reading.memory for name, reading in plan.readings.items()}
+        waiting: deque[Future[tuple[IntArray, dict[Node, Float]]]] = deque()
+        with Streams(plan.setup.feeds, rows, plan.setup.grid, pieces, memory) as streams:
+            try:
+                for _ in pieces:
+                    waiting.append(pool.submit(self._one, streams, rows))
+                    if len(waiting) > plan.workers:
+                        yield waiting.popleft().result()
+                    if bar is not None:
+                        bar.update(streams.new_bytes())
+                while waiting:
+                    yield waiting.popleft().result()
                 if bar is not None:
-                    bar.update(sum(s.new_bytes() for s in streams.values()))
-            yield from ((p, f.result()) for p, f in waiting)
+                    bar.update(streams.new_bytes())
+            except (Exception, KeyboardInterrupt):
+                # What others have measured is worth keeping.
+                yield from (f.result() for f in waiting if not f.cancel() and f.exception() is None)
+                raise
+
+    def _one(self, streams: Streams, rows: slice) -> tuple[IntArray, dict[Node, Float]]:
+        """Read and measure the next piece; runs on a worker."""
+        piece, fields = streams.next()
+        points = self._plan.points if self._place is None else None
+        if not hasattr(self._own, "scratch"):
+            self._own.scratch = Scratch()
+        found = measure_pairs(self._plan.setup, piece, rows, fields, self._place, points, self._own.scratch)
+        return piece, self._with_outer(rows, found)
+
+    def _with_outer(self, rows: slice, nodes: dict[Node, Float]) -> dict[Node, Float]:
+        """With the rows beside that lie in no region, which are not read: they add nothing."""
+        whole, read = self._plan.setup.domain.shape[0], self._plan.setup.rows
+        sums, shape = Sums(whole, nodes), next(iter(nodes.values())).shape
+        if rows.start == read.start > 0:
+            sums = sums.merge(Sums.of(np.zeros((read.start, *shape)), 0, whole))
+        if rows.stop == read.stop < whole:
+            sums = sums.merge(Sums.of(np.zeros((whole - read.stop, *shape)), read.stop, whole))
+        return {**sums.nodes}
+
+    def _covered(self, rows: slice) -> tuple[int, int]:
+        """Rows that the sums of a band are of, those beside that are not read among them."""
+        whole, read = self._plan.setup.domain.shape[0], self._plan.setup.rows
+        return (0 if rows.start == read.start else rows.start), (whole if rows.stop == read.stop else rows.stop)
 
     def _labels(self, pairs: IntArray) -> tuple[IntArray, IntArray]:
         """Init and lead times of pairs."""
@@ -252,13 +276,15 @@ class _Writer:
         self._since = time.monotonic()
 
 
-def _bar(total: int) -> Any:
+def progress_bar(total: int) -> Any:
+    """A bar of so many bytes."""
     from tqdm.auto import tqdm
 
     return tqdm(total=total, unit="B", unit_scale=True, unit_divisor=1024, desc="scoring")
 
 
-def _placer(device: Any) -> Callable[[npt.NDArray[Any]], Any]:
+def placer(device: Any) -> Callable[[npt.NDArray[Any]], Any]:
+    """What takes arrays to a device of torch."""
     try:
         import torch
     except ImportError as error:

@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from insitu_xr.errors import RequestError
-from insitu_xr_adapters.verification.align import IntArray
 from insitu_xr_adapters.verification.plan import ScorePlan, plan_of
-from insitu_xr_adapters.verification.requesting import Setup
 from insitu_xr_adapters.verification.running import Runner
-from insitu_xr_adapters.verification.state import Column, Part, State, StateStore
+from insitu_xr_adapters.verification.setup import Setup
+from insitu_xr_adapters.verification.state import Column, State
+from insitu_xr_adapters.verification.storing import Part, StateStore
+from insitu_xr_adapters.verification.times import IntArray
 
 
 def run_on(
@@ -79,7 +80,7 @@ def _measured(
     setup: Setup, columns: Sequence[Column], wanted: npt.NDArray[np.bool_], memory: int, device: Any
 ) -> npt.NDArray[np.float64]:
     """Sums of the wanted pairs of some init times, in order; runs on a worker."""
-    plan = plan_of(setup, columns, memory, wanted=wanted, device=device)
+    plan = plan_of(setup, columns, memory, wanted=wanted)
     sums = State.empty(setup.pairs.inits, setup.pairs.leads, columns, {}, {})
     Runner(plan, sums, columns, device=device).run()
     return np.asarray(sums.sums[wanted])

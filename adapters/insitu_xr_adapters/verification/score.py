@@ -10,11 +10,13 @@ import xarray as xr
 from insitu_xr.errors import RequestError
 from insitu_xr_adapters.verification.measuring import columns_of
 from insitu_xr_adapters.verification.plan import ScorePlan, plan_of
-from insitu_xr_adapters.verification.requesting import Asked, set_up
+from insitu_xr_adapters.verification.requesting import set_up
 from insitu_xr_adapters.verification.results import scores_of
-from insitu_xr_adapters.verification.running import Runner, begun, described
-from insitu_xr_adapters.verification.state import State, StateStore
+from insitu_xr_adapters.verification.running import Runner, begun, described, placer, progress_bar
+from insitu_xr_adapters.verification.setup import Asked
+from insitu_xr_adapters.verification.state import State
 from insitu_xr_adapters.verification.state import merge as merge_states
+from insitu_xr_adapters.verification.storing import StateStore
 
 METRICS = ("rmse", "bias", "mae")
 DIMS = ("init_time", "latitude", "longitude")
@@ -36,11 +38,11 @@ def score(
     baselines: str | Sequence[str] = (),
     convention: Literal["wb2", "wbx", "wmo"] | None = None,
     dims: Mapping[str, str] | None = None,
-    dim: Sequence[str] = DIMS,
+    dim: str | Sequence[str] = DIMS,
     device: Any = None,
     memory: int | str | None = None,
     state: Any = None,
-    resume: bool = False,
+    resume: bool | Literal["new"] = False,
     progress: bool = False,
     client: Any = None,
 ) -> xr.Dataset:
@@ -57,7 +59,8 @@ def score(
     reference : Dataset, or dict of name to Dataset
         The truth by valid time, on the same grid. A dict adds the dimension ``reference``.
     metrics : sequence of str or Metric
-        Such as "rmse", "acc", "crps", "brier:>281" or objects of :mod:`insitu_xr_adapters.verification.metrics`.
+        Such as "rmse", "acc", "crps", "brier:>281", or objects of :mod:`insitu_xr_adapters.verification`, such as
+        ``CRPS(fair=False)``.
     climatology : Dataset, optional
         By ``dayofyear`` (and ``hour``) or ``month``; needed by "acc", "activity" and the like.
     regions : str, sequence of str, or mapping, optional
@@ -82,17 +85,19 @@ def score(
         Compute whatever is ambiguous as WeatherBench 2, WeatherBench-X or WMO do.
     dims : dict of role to dimension, optional
         Names of dimensions of the forecast that are not found by themselves, such as ``{"member": "k"}``.
-    dim : sequence of str
-        What is averaged over: init times, latitudes and longitudes; without "init_time", each init time has scores.
+    dim : str or sequence of str
+        What is averaged over: init times, latitudes and longitudes; without "init_time", each init time has scores, and
+        with "init_time" alone, each point: maps ``(metric, lead_time, ..., latitude, longitude)``, latitudes ascending.
     device : optional
         Compute statistics with torch there, such as "cuda"; with numpy by default.
     memory : int or str, optional
         Ceiling of all that is held, such as "4GiB". By default 1 GiB, or what is needed.
     state : str, path or zarr store, optional
         Keep the sums of every init and lead time there.
-    resume : bool
+    resume : bool or "new"
         Go on with the sums that are there: what is done is not read again, be it an interrupted run or earlier init
-        times.
+        times. Sums of another snapshot of a store that has such are refused, unless it is "new", which takes them as
+        they are and reads what is new: right where a store was added to and not changed otherwise.
     progress : bool
         Show a bar, in bytes of chunks.
     client : dask.distributed.Client, optional
@@ -125,21 +130,24 @@ def score(
     """
     asked = Asked(forecast, reference, metrics, climatology, regions, weights, align, nan, lead_time, level)
     asked = asked.with_options(variables=variables, baselines=baselines, convention=convention, dims=dims)
-    if set(dim) not in ({*DIMS}, {*DIMS[1:]}):
-        raise RequestError(f"dim must be {list(DIMS)} or {list(DIMS[1:])}, but got {dim!r}; give one of these")
-    for name, value in {"resume": resume, "progress": progress}.items():
-        if not isinstance(value, bool):
-            raise RequestError(f"{name} must be True or False, but got {value!r}; give one of them")
+    maps = _of_maps(dim)
+    if not isinstance(progress, bool):
+        raise RequestError(f"progress must be True or False, but got {progress!r}; give one of them")
+    _check_resume(resume)
     if resume and state is None:
         raise RequestError("resume=True must come with state=, but got none; name the place of the sums")
+    if maps:
+        return _maps(asked, memory, device, state=state, client=client, progress=progress)
     setup = set_up(asked)
     columns = columns_of(setup)
     identity, about = described(setup)
     store = None if state is None else StateStore(state)
     if store is not None:
-        store.open(identity, columns, about, resume=resume)
-    sums, parts = begun(setup, columns, identity, about, store)
-    plan = plan_of(setup, columns, memory, wanted=setup.pairs.wanted & ~sums.done, device=device)
+        if resume is True:
+            store.check_snapshots(about)
+        store.open(identity, columns, about, resume=bool(resume))
+    sums, parts = begun(setup, columns, identity, about, store, resume=resume)
+    plan = plan_of(setup, columns, memory, wanted=setup.pairs.wanted & ~sums.done)
     if client is None:
         Runner(plan, sums, columns, store, parts, device).run(progress=progress)
     else:
@@ -147,6 +155,37 @@ def score(
 
         run_on(client, plan, sums, columns, store, device, progress=progress)
     return scores_of(sums, setup.metrics, per_init="init_time" not in dim)
+
+
+def _check_resume(resume: Any) -> None:
+    if not isinstance(resume, bool) and resume != "new":
+        raise RequestError(f"resume must be True, False or 'new', but got {resume!r}; give one of them")
+
+
+def _of_maps(dim: str | Sequence[str]) -> bool:
+    """Whether every point has scores of its own."""
+    dims = {dim} if isinstance(dim, str) else {*dim}
+    if dims not in ({*DIMS}, {*DIMS[1:]}, {DIMS[0]}):
+        raise RequestError(
+            f"dim must be {list(DIMS)}, {list(DIMS[1:])} or {DIMS[0]!r}, but got {dim!r}; give one of these"
+        )
+    return dims == {DIMS[0]}
+
+
+def _maps(
+    asked: Asked, memory: int | str | None, device: Any, *, state: Any, client: Any, progress: bool
+) -> xr.Dataset:
+    from insitu_xr_adapters.verification.mapping import score_maps, set_up_maps
+
+    for name, value in {"state": state, "client": client}.items():
+        if value is not None:
+            raise RequestError(
+                f"{name} must be left out for a map of scores (dim='init_time'), but got {value!r}; sums of every "
+                "point are not kept"
+            )
+    setup = set_up_maps(asked)
+    place = None if device is None else placer(device)
+    return score_maps(setup, columns_of(setup), described(setup)[1], memory, place, progress_bar if progress else None)
 
 
 def score_plan(
@@ -158,7 +197,7 @@ def score_plan(
     memory: int | str | None = None,
     device: Any = None,
     state: Any = None,
-    resume: bool = False,
+    resume: bool | Literal["new"] = False,
     **options: Any,
 ) -> ScorePlan:
     """What :func:`score` with the same arguments will read and hold; reads no data.
@@ -170,8 +209,10 @@ def score_plan(
     ScorePlan
         Prints as text, and as HTML in a notebook.
     """
-    for name in ("progress", "client", "dim"):
+    for name in ("progress", "client"):
         options.pop(name, None)
+    maps = _of_maps(options.pop("dim", DIMS))
+    _check_resume(resume)
     fields = {
         "regions",
         "weights",
@@ -186,14 +227,20 @@ def score_plan(
     }
     if unknown := sorted(set(options) - fields):
         raise RequestError(f"arguments must be those of score(), but got {unknown}; leave them out")
-    setup = set_up(Asked(forecast, reference, metrics, climatology, **options))
+    asked = Asked(forecast, reference, metrics, climatology, **options)
+    if maps:
+        from insitu_xr_adapters.verification.mapping import plan_maps, set_up_maps
+
+        setup = set_up_maps(asked)
+        return plan_maps(setup, columns_of(setup), memory)
+    setup = set_up(asked)
     columns = columns_of(setup)
     identity, about = described(setup)
     wanted = setup.pairs.wanted
     if state is not None and resume:
-        sums, _ = begun(setup, columns, identity, about, StateStore(state), missing_ok=True)
+        sums, _ = begun(setup, columns, identity, about, StateStore(state), missing_ok=True, resume=resume)
         wanted = wanted & ~sums.done
-    return plan_of(setup, columns, memory, wanted=wanted, device=device)
+    return plan_of(setup, columns, memory, wanted=wanted)
 
 
 def load(state: Any, metrics: Sequence[Any] | None = None, *, per_init: bool = False) -> xr.Dataset:

@@ -11,8 +11,9 @@ import numpy as np
 from insitu_xr.errors import RequestError
 
 from .arrays import Array, float64, floating, like, namespace
+from .blocks import Block
 from .events import Event
-from .statistics import Block, Statistic
+from .statistics import Statistic
 
 #: circumference of the earth that WeatherBench2 takes, in metres
 CIRCUMFERENCE = 2 * np.pi * 6_367_500.0

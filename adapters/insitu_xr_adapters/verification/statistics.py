@@ -1,169 +1,17 @@
 """Statistics that add up over space and time: what is computed of a piece of forecast and reference.
 
-A `Piece` is what was read together. A `Statistic` says which numbers of each point are summed; it is a value: two
-metrics that ask for equal statistics share one.
+A `Statistic` says which numbers of each point are summed; it is a value: two metrics that ask for equal statistics
+share one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import ClassVar, override
 
-import numpy as np
-
-from insitu_xr.errors import RequestError
-
-from .arrays import Array, broadcast, difference, float64, floating, has_nan, namespace
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Piece:
-    """Values that were read together: whole longitudes of some latitude rows, for any inits, leads and levels.
-
-    Attributes
-    ----------
-    variable : str
-        Name of the variable, for messages.
-    forecast : numpy.ndarray or torch.Tensor
-        ``(*leading, [member,] latitude, longitude)``. The leading axes are free: ``(init, lead, level)``,
-        ``(pair, level)`` or none. Latitudes ascend.
-    reference : numpy.ndarray or torch.Tensor
-        ``(*leading, latitude, longitude)``, of the same kind and grid; broadcast to the forecast's leading shape.
-    climatology : mapping of str to array, optional
-        Climatological fields at the valid times by kind (``"mean"``, ``"quantile_0.9"``, ``"seeps_threshold"``,
-        ``"seeps_dry_fraction"``), shaped as the reference.
-    members : bool, optional
-        Whether the third last axis of the forecast counts members.
-    start : int, optional
-        First latitude row of the piece in the whole domain.
-    place : callable, optional
-        Text that says where an index ``(*leading, latitude, longitude)`` of the piece is, for messages.
-    """
-
-    variable: str
-    forecast: Array
-    reference: Array
-    climatology: Mapping[str, Array] = field(default_factory=dict)
-    members: bool = False
-    start: int = 0
-    place: Callable[[tuple[int, ...]], str] = "index {}".format
-
-    @property
-    def leading(self) -> tuple[int, ...]:
-        """Shape of the leading axes."""
-        return tuple(self.forecast.shape[: -3 if self.members else -2])
-
-    @property
-    def rows(self) -> int:
-        """Number of latitude rows."""
-        return int(self.forecast.shape[-2])
-
-
-class Block:
-    """A part of a piece that is worked on at once; what several statistics need is computed once.
-
-    Attributes
-    ----------
-    forecast : array
-        ``(*leading, latitude, longitude)``, with the members in front where there are any.
-    reference : array
-        ``(*leading, latitude, longitude)``.
-    climatology : mapping of str to array
-        As the reference.
-    members : int
-        Number of members, 0 where the forecast has no such axis.
-    start : int
-        First latitude row in the whole domain.
-    latitude : numpy.ndarray
-        Latitudes of the rows.
-    """
-
-    def __init__(self, piece: Piece, latitude: np.ndarray, index: tuple[int | slice, ...], rows: slice) -> None:
-        shape = (*piece.leading, *piece.forecast.shape[-2:])
-        forecast = piece.forecast[(*index, ..., rows, slice(None))]
-        self.members = int(piece.forecast.shape[-3]) if piece.members else 0
-        self.forecast = namespace(forecast).moveaxis(forecast, -3, 0) if piece.members else forecast
-        self.reference = broadcast(piece.reference, shape)[(*index, ..., rows, slice(None))]
-        self.climatology = {
-            kind: broadcast(values, shape)[(*index, ..., rows, slice(None))]
-            for kind, values in piece.climatology.items()
-        }
-        self.start = piece.start + rows.start
-        self.latitude = latitude[self.start : piece.start + rows.stop]
-        self.variable = piece.variable
-        self._known: dict[object, Array] = {}
-
-    def once(self, key: object, make: Callable[[], Array]) -> Array:
-        """Return what was made under the key, making it where it was not asked for before."""
-        if key not in self._known:
-            self._known[key] = make()
-        return self._known[key]
-
-    def input(self, name: str) -> Array:
-        """Return the forecast, the reference or the climatological field of a name."""
-        if name in ("forecast", "reference"):
-            return getattr(self, name)
-        if name not in self.climatology:
-            raise RequestError(
-                f"climatology of {self.variable!r} must have the field {name!r} that a metric needs, but got "
-                f"{sorted(self.climatology)}; pass climatology= with it"
-            )
-        return self.climatology[name]
-
-    @property
-    def residuals(self) -> Array:
-        """Forecast, or each member, less the reference; in the precision that is stored."""
-        return self.once("residuals", lambda: difference(self.forecast, self.reference))
-
-    @property
-    def error(self) -> Array:
-        """Forecast, or the mean of its members, less the reference."""
-        return self.once("error", lambda: self.mean(self.residuals))
-
-    def anomaly(self, name: str, base: str = "mean") -> Array:
-        """Return the forecast (the mean of its members) or the reference, less a climatological field."""
-
-        def make() -> Array:
-            anomaly = difference(self.input(name), self.input(base))
-            return self.mean(anomaly) if name == "forecast" else float64(anomaly)
-
-        return self.once((name, base), make)
-
-    def values(self, name: str) -> Array:
-        """Return the forecast (the mean of its members) or the reference, in double precision."""
-        found = self.input(name)
-        return self.once(name, lambda: self.mean(found) if name == "forecast" else float64(found))
-
-    def mean(self, values: Array) -> Array:
-        """Return the mean of the members in double precision, added in their order."""
-        if not self.members:
-            return float64(values)
-        total = float64(values[0]) + 0.0
-        for member in range(1, self.members):
-            total += float64(values[member])
-        total /= self.members
-        return total
-
-    def complete(self, inputs: tuple[str, ...]) -> bool:
-        """Whether none of the inputs is missing anywhere."""
-        return not any(self._lacks(name) for name in inputs)
-
-    def _lacks(self, name: str) -> bool:
-        return bool(self.once(("lacks", name), lambda: has_nan(self.input(name))))
-
-    def valid(self, inputs: tuple[str, ...]) -> Array:
-        """Where none of the inputs is missing."""
-        return self.once(("valid", inputs), lambda: self._valid(inputs))
-
-    def _valid(self, inputs: tuple[str, ...]) -> Array:
-        xp, valid = namespace(self.reference), None
-        for name in inputs:
-            present = ~xp.isnan(floating(self.input(name)))
-            if name == "forecast" and self.members:
-                present = present.all(0) if xp is not np else present.all(axis=0)
-            valid = present if valid is None else valid & present
-        return valid
+from .arrays import Array, float64, namespace
+from .blocks import Block
 
 
 @dataclass(frozen=True)
@@ -268,7 +116,8 @@ class Moment(Statistic):
     def values(self, block: Block) -> Iterator[Array]:
         """Give the product."""
         first, *others = (self._factor(block, name) for name in self.factors)
-        yield first * others[0] if others else first
+        product = namespace(first).multiply
+        yield product(first, others[0], out=block.room("values", tuple(first.shape))) if others else first
 
     def _factor(self, block: Block, name: str) -> Array:
         if name == "error":
@@ -284,4 +133,4 @@ class AbsoluteError(Statistic):
 
     def values(self, block: Block) -> Iterator[Array]:
         """Give the absolute error."""
-        yield namespace(block.error).abs(block.error)
+        yield namespace(block.error).abs(block.error, out=block.room("values", tuple(block.error.shape)))

@@ -8,12 +8,13 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from insitu_xr_adapters.verification.blocks import Piece
 from insitu_xr_adapters.verification.catalogue import resolve
 from insitu_xr_adapters.verification.domain import Domain
 from insitu_xr_adapters.verification.means import Means
 from insitu_xr_adapters.verification.measure import measure
 from insitu_xr_adapters.verification.metrics import Metric
-from insitu_xr_adapters.verification.statistics import Piece, Statistic
+from insitu_xr_adapters.verification.statistics import Statistic
 
 
 def wanted(metrics: tuple[Metric, ...], members: int) -> list[Statistic]:

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from insitu_xr_adapters.verification import score
-from insitu_xr_adapters.verification.align import Align, Times, leads_of, pair_times, roles_of, times_of
+from insitu_xr_adapters.verification.align import Align, pair_times, roles_of
+from insitu_xr_adapters.verification.times import Times, leads_of, times_of
 from tests.adapters.verification.cases import Shape, forecast, reference
 from tests.adapters.verification.test_bits import assert_same_bits
 

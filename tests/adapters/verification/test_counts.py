@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import xarray as xr
 from zarr.abc.store import SuffixByteRequest
 
 from insitu_xr.testing import CountingStore
-from insitu_xr_adapters.verification import score, score_plan
+from insitu_xr_adapters.verification import load, score, score_plan
 from tests.adapters.verification.cases import Shape, climatology, counting, forecast, reference
+from tests.adapters.verification.test_bits import assert_same_bits
 
 SHAPE = Shape(inits=4, leads=41, step=6, every=12, members=2)
 ASKED: dict[str, Any] = {"metrics": ["rmse", "acc", "crps"], "regions": ["global", "tropics", "europe"]}
@@ -85,3 +88,35 @@ def test_the_engine_stays_under_what_the_plan_gives_it(layout: str) -> None:
             for _ in plan.sweep.pieces:
                 stream.next()
             assert 0 < stream.stats.peak_bytes <= plan.readings[name].memory, name
+
+
+@pytest.mark.parametrize(("layout", "memory", "bands"), [("deep", None, 1), ("deep", "500KiB", 2), ("step", None, 1)])
+def test_rows_outside_of_all_regions_are_not_read(layout: str, memory: str | None, bands: int) -> None:
+    models, truth, clim, stores = case(layout)
+    asked: dict[str, Any] = {"metrics": ["rmse", "acc"], "climatology": clim}
+    boxes = {"tropics": {"latitude": slice(-20, 20)}, "some": {"latitude": slice(-20, 30), "longitude": slice(0, 90)}}
+    every = score(models, truth, regions={"global": {}, **boxes}, **asked)
+    for store in stores.values():
+        store.reset()
+    plan = score_plan(models, truth, regions=boxes, memory=memory, **asked)
+    scores = score(models, truth, regions=boxes, memory=memory, **asked)
+    assert len(plan.sweep.bands) == bands
+    name = "forecast 'a'"
+    gets = {key for key, _ in data_gets(stores[name])}
+    assert len(gets) == plan.readings[name].chunks
+    assert "2 of 8 latitudes are read" in repr(plan)
+    if layout == "deep":  # two rows in a chunk: those at 11 degrees south and north are in the middle two
+        assert {key.split("/")[-2] for key in gets} == {"1", "2"}
+    np.testing.assert_array_equal(scores["t"], every["t"].sel(region=[*boxes]))
+
+
+def test_rows_that_are_not_read_are_kept_as_nothing(tmp_path: Path) -> None:
+    models, truth, _, stores = case("step")
+    asked: dict[str, Any] = {"metrics": ["rmse"], "regions": "tropics", "state": tmp_path / "kept.zarr"}
+    first = score({n: ds.isel(init_time=slice(0, 2)) for n, ds in models.items()}, truth, **asked)
+    assert_same_bits(load(tmp_path / "kept.zarr"), first)
+    stores["forecast 'a'"].reset()
+    scores = score(models, truth, resume=True, **asked)
+    inits = [key.split("/")[2] for key in {key for key, _ in data_gets(stores["forecast 'a'"])}]
+    assert (inits.count("2"), inits.count("3"), len(inits)) == (41, 41, 83)  # and one chunk, which is compared
+    assert_same_bits(scores, score(models, truth, metrics=["rmse"], regions="tropics"))

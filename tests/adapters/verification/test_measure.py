@@ -12,12 +12,14 @@ import pytest
 
 from insitu_xr.errors import InsituError, RequestError
 from insitu_xr_adapters.verification import measure as measuring
+from insitu_xr_adapters.verification.blocks import Piece
 from insitu_xr_adapters.verification.catalogue import resolve
 from insitu_xr_adapters.verification.domain import Domain
 from insitu_xr_adapters.verification.ensemble import EnergyDistances
-from insitu_xr_adapters.verification.measure import measure, measure_points, scratch_bytes
+from insitu_xr_adapters.verification.measure import measure, scratch_bytes
 from insitu_xr_adapters.verification.metrics import SQUARED_ERROR
-from insitu_xr_adapters.verification.statistics import Piece, Statistic, Weight
+from insitu_xr_adapters.verification.points import measure_points
+from insitu_xr_adapters.verification.statistics import Statistic, Weight
 from insitu_xr_adapters.verification.sums import Sums
 
 from .scoring import members_of, scores_of, wanted

@@ -9,16 +9,18 @@ import numpy as np
 import pytest
 
 from insitu_xr.errors import InsituError, RequestError, UnknownNameError
+from insitu_xr_adapters.verification.blocks import Piece
 from insitu_xr_adapters.verification.catalogue import NAMED, OF_EVENTS, names, resolve
 from insitu_xr_adapters.verification.conventions import convention
+from insitu_xr_adapters.verification.correlations import ACC
 from insitu_xr_adapters.verification.domain import Domain
 from insitu_xr_adapters.verification.events import Event, ThresholdField
 from insitu_xr_adapters.verification.eventscores import RPS, Brier, Contingency, Reliability
 from insitu_xr_adapters.verification.fieldscores import FSS
 from insitu_xr_adapters.verification.means import Means
-from insitu_xr_adapters.verification.metrics import ACC, RMSE, SQUARED_ERROR, VectorRMSE
-from insitu_xr_adapters.verification.probabilistic import CRPS, RankHistogram, SpreadSkill
-from insitu_xr_adapters.verification.statistics import Piece
+from insitu_xr_adapters.verification.metrics import RMSE, SQUARED_ERROR, VectorRMSE
+from insitu_xr_adapters.verification.probabilistic import CRPS, RankHistogram
+from insitu_xr_adapters.verification.spreads import SpreadSkill
 from insitu_xr_adapters.verification.weights import area_weights
 
 from .scoring import means_of, scores_of, wanted

@@ -14,9 +14,9 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from insitu_xr_adapters.verification.blocks import Piece
 from insitu_xr_adapters.verification.compare import compare
 from insitu_xr_adapters.verification.domain import Domain
-from insitu_xr_adapters.verification.statistics import Piece
 
 from .scoring import differing_series, scores_of
 

@@ -55,10 +55,33 @@ def test_the_goldens_end_to_end() -> None:
 
 @pytest.mark.parametrize(("school", "metric"), [("wb2", "acc_mean_of_ratios"), ("wbx", "acc"), ("wmo", "acc_centered")])
 def test_conventions_end_to_end(school: Any, metric: str) -> None:
-    clim = golden.climatology()
-    acc = score(golden.deterministic(), golden.truth(), metrics=["acc"], climatology=clim, level=500, convention=school)
+    asked: dict[str, Any] = {"metrics": ["acc"], "climatology": golden.climatology(), "level": 500}
+    asked["weights"] = "area" if school == "wmo" else "auto"  # those that its frozen numbers were made with
+    acc = score(golden.deterministic(), golden.truth(), convention=school, **asked)
     np.testing.assert_allclose(acc["t"].values.ravel(), golden.DETERMINISTIC[metric], rtol=1e-9)
     assert acc.attrs["convention"] == school
+
+
+def test_the_wmo_weighs_with_the_cosine_of_latitudes() -> None:
+    ours, truth, clim = (
+        ds["t"].sel(level=500) for ds in (golden.deterministic(), golden.truth(), golden.climatology())
+    )
+    asked: dict[str, Any] = {"metrics": ["rmse", "acc"], "climatology": golden.climatology(), "level": 500}
+    scores = score(golden.deterministic(), golden.truth(), convention="wmo", **asked)
+    valid = ours.init_time + ours.lead_time
+    o = truth.sel(time=valid).drop_vars("time")
+    c = clim.sel(dayofyear=valid.dt.dayofyear, hour=valid.dt.hour).drop_vars(["dayofyear", "hour"])
+    cosines, dims = np.cos(np.deg2rad(ours.latitude)).clip(0), ["latitude", "longitude"]
+
+    def mean(values: xr.DataArray) -> xr.DataArray:
+        return xr.DataArray(values.weighted(cosines).mean(dims))
+
+    a, b = (x - c - mean(x - c) for x in (ours, o))
+    acc = (mean(a * b) / (mean(a**2) * mean(b**2)) ** 0.5).mean("init_time")
+    rmse = mean((ours - o) ** 2).mean("init_time") ** 0.5
+    for name, expected in (("acc", acc), ("rmse", rmse)):
+        np.testing.assert_allclose(scores["t"].sel(metric=name).values.ravel(), expected, rtol=1e-12)
+    assert scores.attrs["weights"] == "cos"
 
 
 def test_statistics_on_tensors_agree() -> None:

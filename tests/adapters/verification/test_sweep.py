@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from insitu_xr.errors import CeilingError
 from insitu_xr_adapters.verification import score_plan
-from insitu_xr_adapters.verification.sweep import Use
+from insitu_xr_adapters.verification.stocks import Use
 from tests.adapters.verification.cases import Shape, climatology, forecast, reference, stored
 
 
