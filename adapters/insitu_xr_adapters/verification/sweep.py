@@ -22,7 +22,7 @@ from insitu_xr_adapters.verification.stocks import Stock
 from insitu_xr_adapters.verification.times import IntArray
 
 #: bytes of the fields of a piece, at which more of them at once gain nothing
-PIECE_BYTES = 8 << 20
+PIECE_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
