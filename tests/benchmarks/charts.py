@@ -12,11 +12,12 @@ from tests.benchmarks.measure import Measured
 from tests.benchmarks.report import first, peak, rate
 from tests.benchmarks.results import Results, Stand, Standing
 
-_COLOURS = {
+COLOURS = {
     "floor": "#9aa0a6",
     "consumer": "#9aa0a6",
     "obstore": "#9aa0a6",
     "ours": "#0b6e4f",
+    "pinned": "#6fb98f",
     "insitubatch": "#d08c2e",
     "zarr": "#6b8fb5",
     "zarrs": "#3d5a80",
@@ -117,7 +118,7 @@ def _draw(chart: Chart, standings: Sequence[Standing], path: Path) -> Path:
     for number, (engine, found) in enumerate(bars.items()):
         places = [k + width * (number - (len(bars) - 1) / 2) for k, _ in found]
         heights = [h for _, h in found]
-        drawn = axes.bar(places, heights, width * 0.92, color=_COLOURS[engine], label=ENGINES[engine].title)
+        drawn = axes.bar(places, heights, width * 0.92, color=COLOURS[engine], label=ENGINES[engine].title)
         if engine == "ours":
             axes.bar_label(drawn, fmt="{:.2f}" if max(heights) < 20 else "{:.0f}", fontsize=7)
     _dress(axes, chart, names)

@@ -11,7 +11,7 @@ import xarray as xr
 import zarr
 
 from tests.benchmarks.cases import CONTESTS, Case
-from tests.benchmarks.charts import draw
+from tests.benchmarks.charts import COLOURS, draw
 from tests.benchmarks.compare import check as check_all
 from tests.benchmarks.compare import main, parse, served
 from tests.benchmarks.engines import ENGINES, Batch, Source
@@ -158,6 +158,10 @@ def test_the_page_is_the_same_for_the_same_figures(tmp_path: Path) -> None:
     assert markdown(Results.read(tmp_path / "results.json")) == page
     assert "| insitu-xr | 90.0 | 0.90 | - |" in page
     assert "zarrs, in order: left out, zarrs is not installed." in page
+
+
+def test_every_engine_has_a_colour() -> None:
+    assert set(COLOURS) == set(ENGINES)
 
 
 def test_charts_are_drawn_where_there_are_figures(tmp_path: Path) -> None:
