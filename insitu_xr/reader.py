@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from insitu_xr.asking import GROUP, Asking, parts_of
 from insitu_xr.batch import Batch, BatchContext
 from insitu_xr.engine.access import Access, Copy, Errand, Ticket, Visit
 from insitu_xr.engine.blocks import BLOCKS
@@ -25,8 +26,7 @@ from insitu_xr.engine.slots import Ledger, SlotStore
 from insitu_xr.engine.tasks import Tools
 from insitu_xr.errors import ClosedError, RequestError
 from insitu_xr.geometry.grid import IntArray
-from insitu_xr.geometry.lookup import Lookup
-from insitu_xr.geometry.times import LabelAxis, Lead, Offset, offset
+from insitu_xr.geometry.times import Lead
 from insitu_xr.limits import Limits, format_bytes
 from insitu_xr.materials import Materials
 from insitu_xr.pickling import dumps, loads
@@ -35,8 +35,6 @@ from insitu_xr.plan.budget import Budget
 from insitu_xr.plan.foresight import Address, Foresight, Located
 from insitu_xr.plan.reads import AccessGroup, sample_coordinates
 from insitu_xr.plan.request import Request, Take
-
-GROUP = "variables"
 
 #: what is to be done with each unit
 Errands = dict[Address, list[Errand]]
@@ -79,10 +77,9 @@ class Reader:
     def __init__(self, readable: Readable) -> None:
         self._readable = readable
         self._request, self._groups = readable.request, readable.groups
-        self._lookups = [Lookup(axis) for axis in readable.request.axes]
+        self._asking = Asking(readable.request)
         self._number = {group.first.spec.name: k for k, group in enumerate(readable.groups)}
         self._meter, self._ledger = Meter(), Ledger(readable.budget.ceiling)
-        self._offsets: dict[Any, Offset] = {}
         self._lock = threading.Lock()
         self._foresight: Foresight | None = None
         self._access, self._finish = self._open()
@@ -116,7 +113,7 @@ class Reader:
     @property
     def variables(self) -> tuple[str, ...]:
         """Names of the variables that are read by label."""
-        return tuple(take.variable for take in self._request.takes)
+        return self._asking.variables
 
     @property
     def stats(self) -> Statistics:
@@ -283,61 +280,14 @@ class Reader:
         self._meter.add(batches=1, samples=len(request))
         return Batch(replace(self._readable.context, request=request), np.arange(len(request)), arrays)
 
-    # -- what is asked -------------------------------------------------------------------------------------------
-
     def _requested(self, anchors: Any, leads: Any, variables: Any) -> Request:
-        """What is asked as a request of its own: its samples are the anchors."""
+        """What is asked as a request of its own."""
         if os.getpid() != self._process:
             raise ClosedError(
                 "a reader must be used in the process that made it, but this is a fork; its threads do not exist here. "
                 "Start workers by spawn, or make the reader in the worker"
             )
-        base, positions = self._request, self._positions(anchors)
-        along = base.lead_axis
-        axis, lookup = base.axes[along], self._lookups[along]
-        listed = None if leads is None else _leads(leads)
-        offsets = base.offsets if listed is None else tuple(self._offset(axis, lead) for lead in listed)
-        partners = np.stack([lookup.partners(positions[:, along], step) for step in offsets], axis=1)
-        columns = tuple(range(len(offsets)))
-        takes = [Take(GROUP, name, columns, listed is not None) for name in self._names(variables)]
-        return replace(base, anchors=positions, partners=partners, offsets=offsets, takes=tuple(takes), targets=())
-
-    def _offset(self, axis: LabelAxis, lead: Any) -> Offset:
-        # To read a duration takes longer than to read a field that is in memory.
-        key = (type(lead), lead)
-        if key not in self._offsets:
-            self._offsets[key] = offset(axis, lead)
-        return self._offsets[key]
-
-    def _names(self, variables: Sequence[str] | str | None) -> Sequence[str]:
-        if variables is None:
-            return self.variables
-        names = [variables] if isinstance(variables, str) else [*variables]
-        for name in names:
-            if name not in self.variables:
-                raise RequestError(
-                    f"variables must be some of those of the reader, {list(self.variables)}, but got {name!r}; "
-                    "make the reader with it"
-                )
-        if len(set(names)) < len(names) or not names:
-            raise RequestError(f"variables must name at least one, and each once, but got {names}; name them so")
-        return names
-
-    def _positions(self, anchors: Any) -> IntArray:
-        dims = self._request.sample_dims
-        if len(dims) == 1 and not isinstance(anchors, Mapping):
-            anchors = {dims[0]: anchors}
-        if not isinstance(anchors, Mapping) or set(anchors) != set(dims):
-            shown = sorted(map(str, anchors)) if isinstance(anchors, Mapping) else type(anchors).__name__
-            raise RequestError(f"anchors must give labels of {list(dims)}, but got {shown}; pass a dict of them")
-        found = [_looked_up(lookup, anchors[dim]) for dim, lookup in zip(dims, self._lookups, strict=True)]
-        counts = {len(p) for p in found if len(p) != 1}
-        if len(counts) > 1 or 0 in counts:
-            raise RequestError(
-                f"anchors must be at least one, and as many of each of {list(dims)}, but got "
-                f"{[len(p) for p in found]}; repeat labels where they go with several others"
-            )
-        return np.stack(np.broadcast_arrays(*found), axis=1)
+        return self._asking.request(anchors, leads, variables)
 
     # -- from samples to units -----------------------------------------------------------------------------------
 
@@ -424,7 +374,7 @@ class Reader:
         ...     [reader.read(time, ["0h", "6h"])["t2m"].tolist() for time in times[:2]]
         [[[0.0, 1.0]], [[1.0, 2.0]]]
         """
-        asked = [self._requested(*_request(each)) for each in requests]
+        asked = [self._requested(*parts_of(each)) for each in requests]
         found = Foresight(self._groups, [self._locations(request) for request in asked])
         with self._lock:
             if self._foresight is not None:
@@ -459,33 +409,6 @@ class Reader:
 def _restore(blob: bytes) -> Reader:
     """Undo ``Reader.__reduce__``: a reader without threads or memory, as it was when it was made."""
     return Reader(loads(blob))
-
-
-def _looked_up(lookup: Lookup, labels: Any) -> IntArray:
-    """Positions of labels; quickly where these are positions themselves, as of those who read much."""
-    plain = lookup.axis.kind == "position" and isinstance(labels, np.ndarray) and labels.dtype == np.int64
-    if plain and labels.ndim == 1 and len(labels) and labels.min() >= 0 and labels.max() < len(lookup.axis):
-        found: IntArray = labels
-        return found
-    return lookup.positions(labels)
-
-
-def _leads(leads: Any) -> list[Any]:
-    values = leads.to_numpy() if hasattr(leads, "to_numpy") else leads
-    listed = [*values] if isinstance(values, list | tuple | range) or np.ndim(values) == 1 else [leads]
-    if not listed:
-        raise RequestError("leads must name at least one, but got none; leave them out for the anchors alone")
-    return listed
-
-
-def _request(each: Any) -> tuple[Any, Any, Any]:
-    """Anchors, leads and variables of one planned request."""
-    if not isinstance(each, tuple):
-        return each, None, None
-    if not 1 <= len(each) <= 3:
-        raise RequestError(f"requests must be (anchors, leads, variables), but got a tuple of {len(each)}; write it so")
-    anchors, leads, variables = (*each, None, None)[:3]
-    return anchors, leads, variables
 
 
 def _by_unit(units: IntArray) -> Iterator[tuple[int, IntArray]]:
