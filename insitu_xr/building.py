@@ -43,6 +43,7 @@ from insitu_xr.resolving import (
 )
 from insitu_xr.resolving.catalog import Catalog
 from insitu_xr.resolving.roles import lead_times, roles_of
+from insitu_xr.sources import Source
 from insitu_xr.tracing import TracedVariable, trace
 from insitu_xr.tracing.foreign import hinted_chunks, reader
 from insitu_xr.tracing.identity import PLAIN, identity
@@ -135,7 +136,8 @@ def _traced(
     _check_statics(catalog, statics, sample_dims, names)
     check_not_empty(catalog, names)
     request = request_of(catalog, asked, groups, sample_dims, statics)
-    built = [_variable(catalog[name], sample_dims, computed, dtype, limits) for name in names]
+    stores: dict[int, Source] = {}
+    built = [_variable(catalog[name], sample_dims, computed, dtype, limits, stores) for name in names]
     request = replace(
         request,
         variables={spec.name: spec for spec, _, _, _ in built},
@@ -230,7 +232,7 @@ def _tracer(
         if name in known:
             return known[name]
         try:
-            return _variable(catalog[name], sample_dims, "raise", None, limits)[0]
+            return _variable(catalog[name], sample_dims, "raise", None, limits, {})[0]
         except InsituError:
             return None
 
@@ -264,7 +266,12 @@ def _check_statics(catalog: Catalog, statics: tuple[str, ...], sample_dims: tupl
 
 
 def _variable(
-    array: xr.DataArray, sample_dims: tuple[str, ...], computed: Literal["raise", "load"], dtype: Any, limits: Limits
+    array: xr.DataArray,
+    sample_dims: tuple[str, ...],
+    computed: Literal["raise", "load"],
+    dtype: Any,
+    limits: Limits,
+    stores: dict[int, Source],
 ) -> tuple[VariableSpec, tuple[Part, ...], TracedVariable, dict[str, Any]]:
     traced = trace(array, computed=computed)
     delivered = _delivered_dtype(traced, dtype)
@@ -282,7 +289,7 @@ def _variable(
         )
     if traced.kind == "foreign":
         return _foreign(traced, sample_dims, delivered)
-    return _stored(traced, delivered, limits)
+    return _stored(traced, delivered, limits, stores)
 
 
 def _delivered_dtype(traced: TracedVariable, dtype: Any) -> np.dtype[Any]:
@@ -315,7 +322,7 @@ def _unplannable(traced: TracedVariable, sample_dims: tuple[str, ...]) -> str:
 
 
 def _stored(
-    traced: TracedVariable, delivered: np.dtype[Any], limits: Limits
+    traced: TracedVariable, delivered: np.dtype[Any], limits: Limits, stores: dict[int, Source]
 ) -> tuple[VariableSpec, tuple[Part, ...], TracedVariable, dict[str, Any]]:
     sources = [ZarrSource(segment.array, limits.max_gap_bytes) for segment in traced.segments]
     axes = tuple(
@@ -341,7 +348,7 @@ def _stored(
         note=traced.note,
     )
     parts = tuple(Part(source, s.functions) for source, s in zip(sources, traced.segments, strict=True))
-    return spec, parts, traced, identity(traced)
+    return spec, parts, traced, identity(traced, stores=stores)
 
 
 def _foreign(

@@ -315,19 +315,21 @@ class Loader:
         self, epoch: int, batches: range, stride: int, mark: Callable[[Place], None], ready: Ready
     ) -> Iterator[Batch]:
         """The consumer's batches of one step of the engine."""
-        request, size = self.plan.request, self.plan.request.batch_size
-        first, own = batches[ready.number * stride], request.shard.own(len(request))
-        several = len(ready.samples) > size
-        for k in range(0, len(ready.samples), size):
-            batch, here = first + k // size, slice(k, k + size)
-            arrays = {key: _part(key, array, here) for key, array in ready.arrays.items()} if several else ready.arrays
-            samples = ready.samples[here]
+        request, meter = self.plan.request, self._machinery.meter
+        size, own, n = request.batch_size, request.shard.own(len(request)), len(ready.samples)
+        batch = batches[ready.number * stride]
+        for k in range(0, n, size):
+            samples, arrays = ready.samples, ready.arrays
+            if n > size:
+                here = slice(k, k + size)
+                samples, arrays = samples[here], {key: _part(key, array, here) for key, array in arrays.items()}
             self._made = batch + 1 - self._batches.start
             mark((epoch, self._made))
-            self._machinery.meter.add(batches=1, samples=len(samples))
+            meter.add(batches=1, samples=len(samples))
             end = batch * size + len(samples)
             padded = np.arange(end - len(samples), end) >= own if end > own else None
             yield self._transformed(Batch(self._context, samples, arrays, padded))
+            batch += 1
 
     def _transformed(self, batch: Batch) -> Batch:
         return transformed(self._transforms, batch, self._gathered(len(batch))) if self._transforms else batch

@@ -12,9 +12,10 @@ import numpy.typing as npt
 from insitu_xr.engine._zarr import memory_of
 from insitu_xr.engine.decode import Part, VariableReader
 from insitu_xr.engine.fetch import ZarrSource
+from insitu_xr.engine.units import Units
 from insitu_xr.errors import UnsupportedSourceError
 from insitu_xr.limits import MIB, format_bytes
-from insitu_xr.plan.reads import AccessGroup, Layout
+from insitu_xr.plan.reads import AccessGroup
 
 #: a MemoryStore that holds more is not pickled: every worker would get a copy
 MEMORY_STORE_BYTES = 64 * MIB
@@ -38,14 +39,15 @@ class Materials:
     value_dtypes: Mapping[str, np.dtype[Any]]
     memory: Mapping[str, npt.NDArray[Any]]
 
-    def reader(self, layout: Layout) -> VariableReader:
-        """What reads a variable in the layout that is given."""
-        name = layout.spec.name
-        return VariableReader(layout, self.parts[name], self.value_dtypes[name])
-
     def readers(self, groups: Iterable[AccessGroup]) -> dict[str, VariableReader]:
         """What reads the variables of access groups, by name."""
-        return {layout.spec.name: self.reader(layout) for group in groups for layout in group.layouts}
+        found = {}
+        for group in groups:
+            units = Units(group.first)
+            for layout in group.layouts:
+                name = layout.spec.name
+                found[name] = VariableReader(layout, self.parts[name], self.value_dtypes[name], units)
+        return found
 
     def forget_pending(self) -> None:
         """Do not wait any more for what others began to read."""

@@ -31,13 +31,13 @@ def verify(catalog: Catalog, request: Request, groups: Sequence[AccessGroup], ma
         Names the variable and the first difference.
     """
     for group in groups:
-        for layout in group.layouts:
-            name = layout.spec.name
-            if layout.spec.kind == "stored":
-                reader = materials.reader(layout)
-                known = _Known.of(reader)
-                if not known.seen() and _verify(catalog[name], request, layout, reader):
-                    known.note()
+        stored = [layout for layout in group.layouts if layout.spec.kind == "stored"]
+        known = {layout.spec.name: _Known.of(layout, materials) for layout in stored}
+        if all(k.seen() for k in known.values()):
+            continue
+        for name, reader in materials.readers([group]).items():
+            if name in known and not known[name].seen() and _verify(catalog[name], request, reader.layout, reader):
+                known[name].note()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,17 +48,18 @@ class _Known:
     objects: tuple[Any, ...]
 
     @classmethod
-    def of(cls, reader: VariableReader) -> _Known:
-        """What a reader stands on."""
-        spec = reader.layout.spec
+    def of(cls, layout: Layout, materials: Materials) -> _Known:
+        """What a variable is read from."""
+        spec = layout.spec
         objects = [
             o
-            for part in reader.parts
+            for part in materials.parts[spec.name]
             if isinstance(part.source, ZarrSource)
             for o in (part.source.stored.array, *part.functions)
         ]
         indexers = [i if isinstance(i, int) else hash(i.tobytes()) for s in spec.segments for i in s.index]
-        return cls((spec.dims, str(reader.value_dtype), *indexers, *map(id, objects)), tuple(objects))
+        key = (spec.dims, str(materials.value_dtypes[spec.name]), *indexers, *map(id, objects))
+        return cls(key, tuple(objects))
 
     def seen(self) -> bool:
         """Whether it was verified; an object that has died may have left its number to another."""

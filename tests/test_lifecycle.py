@@ -9,7 +9,9 @@ import textwrap
 import threading
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
+import xarray as xr
 
 import insitu_xr  # noqa: F401  (registers the accessor)
 from insitu_xr.errors import ClosedError, InsituError, ReadError
@@ -19,8 +21,6 @@ from insitu_xr.testing.writing import StoredDataset, StoredVariable, data_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    import xarray as xr
 
 pytestmark = pytest.mark.timeout(60)
 REPEATS = 20
@@ -339,3 +339,15 @@ def test_interpreter_exit_in_the_middle_is_silent(way: str) -> None:
     one_thread = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200, env=one_thread)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_an_epoch_begins_before_all_of_it_is_planned() -> None:
+    """Batches that need no read are planned as they come up: the first one does not wait for thousands."""
+    ds = xr.Dataset({"t2m": (("time", "x"), np.zeros((16_000, 2), "f4"))})
+    with ds.insitu.loader(variables=["t2m"], sample_dim="time", batch_size=1) as loader:
+        batches = iter(loader)
+        next(batches)
+        board = loader._running()._executor._board  # type: ignore[union-attr, misc]
+        assert 0 < board.planned < board.n_batches == 1000
+        assert sum(len(batch) for batch in batches) == 15_999
+        assert board.planned == 1000

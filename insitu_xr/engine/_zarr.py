@@ -121,8 +121,8 @@ class StoredArray:
         self.dtype: np.dtype[Any] = np.dtype(array.dtype)
         self.synchronous = reads_synchronously(self.store)
         self.prototype = default_buffer_prototype()
-        self.grids = chunk_grids(array)
         self._object_grids = _object_grids(array)
+        self.grids = chunk_grids(array) if _sharding(array) is not None else self._object_grids
         #: per shard, its first chunk
         self._first_chunks: dict[tuple[int, ...], list[int]] = {}
         self._sharding = _sharding(array)

@@ -1,7 +1,7 @@
 """Large arrays whose memory is used again once nobody refers to them: fresh pages cost as much as a copy.
 
 An array given out ends in a small ctypes object. When the last view of it is gone, be it numpy's or a tensor's, that
-object dies, and its finaliser gives the memory back; so what a consumer holds is never written to again.
+object dies, and a weak reference to it gives the memory back; so what a consumer holds is never written to again.
 """
 
 from __future__ import annotations
@@ -29,14 +29,33 @@ def _ordinary(size: int) -> npt.NDArray[np.uint8]:
     return np.empty(size, np.uint8)
 
 
+class _Block:
+    """Memory of one size; what is the same each time it is given out is worked out once."""
+
+    __slots__ = ("kind", "memory", "size", "start")
+
+    def __init__(self, size: int, fresh: Callable[[int], npt.NDArray[np.uint8]]) -> None:
+        self.size, self.memory = size, fresh(size + ALIGNMENT)
+        self.start = -self.memory.ctypes.data % ALIGNMENT
+        self.kind = ctypes.c_uint8 * size
+
+
+class _Lease(weakref.ref[Any]):
+    """A block that somebody has: refers to the object in which all views of it end."""
+
+    __slots__ = ("block",)
+
+    block: _Block
+
+
 class BlockStore:
     """Memory that waits to be used again, up to a bound.
 
     What is given out and what waits are together at most the ceilings of those who share the store; so memory that
     waits is not on top of what a loader may hold.
 
-    Thread-safe. Finalisers may run in the middle of anything on any thread, so they only append to a deque; the lock is
-    taken by those who ask for memory.
+    Thread-safe. Objects may die in the middle of anything on any thread, so their death only appends to a deque; the
+    lock is taken by those who ask for memory.
 
     Parameters
     ----------
@@ -61,9 +80,11 @@ class BlockStore:
     def __init__(self, limit: int, fresh: Callable[[int], npt.NDArray[np.uint8]] = _ordinary) -> None:
         self.limit, self._fresh = limit, fresh
         self._ceilings: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
-        self._given = 0
-        self._returned: deque[npt.NDArray[np.uint8]] = deque()
-        self._free: dict[int, list[npt.NDArray[np.uint8]]] = {}
+        #: bytes that are given out, and that wait
+        self._given = self._held = 0
+        self._leases: dict[int, _Lease] = {}
+        self._returned: deque[_Lease] = deque()
+        self._free: dict[int, list[_Block]] = {}
         self._lock = threading.Lock()
 
     @property
@@ -71,7 +92,7 @@ class BlockStore:
         """Bytes that wait to be used again."""
         with self._lock:
             self._collect()
-            return sum(size * len(blocks) for size, blocks in self._free.items())
+            return self._held
 
     def share(self, owner: object, ceiling: int) -> None:
         """From now on, and as long as the owner lives, so much memory is meant to be in use."""
@@ -87,31 +108,42 @@ class BlockStore:
             return np.empty(shape, dtype)
         with self._lock:
             self._collect()
-            blocks = self._free.get(size)
-            block = blocks.pop() if blocks else None
+            waiting = self._free.get(size)
+            block = waiting.pop() if waiting else None
             if block is None:
                 # Fresh memory takes the place of memory that waits.
-                self._collect(size)
+                self._make_room(size)
+            else:
+                self._held -= size
             self._given += size
         if block is None:
-            block = self._fresh(size + ALIGNMENT)
-        start = -block.ctypes.data % ALIGNMENT
-        owner = (ctypes.c_uint8 * size).from_buffer(block.data, start)
-        weakref.finalize(owner, self._returned.append, block).atexit = False
+            block = _Block(size, self._fresh)
+        owner = block.kind.from_buffer(block.memory, block.start)
+        lease = _Lease(owner, self._returned.append)
+        lease.block = block
+        self._leases[id(lease)] = lease
         return np.ndarray(shape, dtype, buffer=owner)
 
-    def _collect(self, fresh: int = 0) -> None:
-        """Sort in what came back, and let go of what leaves no room for fresh memory, the largest first."""
+    def _collect(self) -> None:
+        """Sort in what came back."""
         while self._returned:
-            block = self._returned.popleft()
-            self._given -= block.nbytes - ALIGNMENT
-            self._free.setdefault(block.nbytes - ALIGNMENT, []).append(block)
+            lease = self._returned.popleft()
+            del self._leases[id(lease)]
+            block = lease.block
+            self._given -= block.size
+            self._held += block.size
+            self._free.setdefault(block.size, []).append(block)
+        self._make_room()
+
+    def _make_room(self, fresh: int = 0) -> None:
+        """Let go of what leaves no room for what is given out and for fresh memory, the largest first."""
         limit = self.limit - self._given - fresh
-        held = sum(size * len(blocks) for size, blocks in self._free.items())
+        if self._held <= limit:
+            return
         for size in sorted(self._free, reverse=True):
-            while held > limit and self._free[size]:
+            while self._held > limit and self._free[size]:
                 self._free[size].pop()
-                held -= size
+                self._held -= size
 
 
 #: one for all loaders of a process, so that a new one starts with warm memory

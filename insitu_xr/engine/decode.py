@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from insitu_xr.engine.blocks import DECODED
 from insitu_xr.engine.failing import classify, remedy
 from insitu_xr.engine.fetch import Chunk, Source
 from insitu_xr.engine.placing import Sink
+from insitu_xr.engine.units import Unit, Units
 from insitu_xr.errors import ReadError, VerificationError
 from insitu_xr.geometry.axes import Cell
 from insitu_xr.geometry.grid import AxisGrid, IntArray
@@ -32,28 +34,12 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Unit:
-    """One unit of one variable: the stored array that it lies in, and its rows in each chunk."""
-
-    number: int
-    part: int
-    #: the unit along each sample dimension, and its rows
-    along: tuple[int, ...]
-    counts: tuple[int, ...]
-    #: per sample dimension: the needed positions inside the chunk
-    rows: tuple[slice | IntArray, ...]
-    #: whether its chunks hold nothing but the needed rows
-    whole: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Job:
     """Chunks of one unit of one variable that are read together: all lie in one stored object."""
 
     reader: VariableReader
     unit: Unit
     cells: tuple[PartCell, ...]
-    chunks: tuple[Chunk, ...]
 
     @property
     def source(self) -> Source:
@@ -61,14 +47,21 @@ class Job:
         return self.reader.parts[self.unit.part].source
 
     @property
+    def chunks(self) -> tuple[Chunk, ...]:
+        """The chunks; worked out anew each time, by whoever reads them rather than by whoever plans."""
+        unit, chunk = self.unit, self.reader.chunk
+        return tuple([chunk(c.cell, unit) for c in self.cells])
+
+    @property
     def raw_bytes(self) -> int:
         """Decoded bytes that the raw chunks stand for, at most."""
-        return len(self.chunks) * self.reader.layout.chunk_bytes
+        return len(self.cells) * self.reader.layout.chunk_bytes
 
     def failure(self, cause: BaseException, doing: str = "read") -> ReadError:
         """The error to raise at the batch that needs these chunks."""
-        key = self.source.key(self.chunks[0])
-        where = self.chunks[0] if len(self.chunks) == 1 else f"{self.chunks[0]} to {self.chunks[-1]}"
+        chunks = self.chunks
+        key = self.source.key(chunks[0])
+        where = chunks[0] if len(chunks) == 1 else f"{chunks[0]} to {chunks[-1]}"
         name = self.reader.layout.spec.name
         # Some errors of stores go on for a page; all of it is in the cause.
         told = str(cause).strip().partition("\n")[0]
@@ -76,7 +69,7 @@ class Job:
             f"chunk {where} of variable {name!r} must be readable, but {key!r} could not be {doing}: "
             f"{type(cause).__name__}: {told}; {remedy(classify(cause))}",
             variable=name,
-            chunk=self.chunks[0],
+            chunk=chunks[0],
             key=key,
         )
 
@@ -88,6 +81,8 @@ class PartCell:
     cell: Cell
     #: whether the chunk goes into the field as it is: whole and in its own order
     whole: bool
+    #: whether its place in one row of the field is contiguous
+    contiguous: bool
 
 
 class VariableReader:
@@ -101,26 +96,24 @@ class VariableReader:
         One per stored array.
     value_dtype : dtype
         Dtype of the values as xarray shows them; anything else coming out of the functions is an error.
+    units : Units, optional
+        Where the units lie, if that is known from a variable that is cut alike.
 
     Notes
     -----
     Safe to use from any thread.
     """
 
-    def __init__(self, layout: Layout, parts: Sequence[Part], value_dtype: np.dtype[Any]) -> None:
+    def __init__(
+        self, layout: Layout, parts: Sequence[Part], value_dtype: np.dtype[Any], units: Units | None = None
+    ) -> None:
         self.layout, self.parts, self.value_dtype = layout, tuple(parts), value_dtype
+        self._units = units or Units(layout)
         self._orders = [self._permutation(k) for k in range(len(parts))]
         self._axes = [self._sample_axes(k) for k in range(len(parts))]
-        self._cells = [self._part_cells(k) for k in range(len(parts))]
+        #: per stored array: its cells, by the job that they belong to
+        self._jobs = [self._together(k) for k in range(len(parts))]
         self._shapes = [self._chunk_shape(k) for k in range(len(parts))]
-        #: per sample dimension: first needed position of every unit in its chunk, and the number of them
-        self._firsts = [u.inside[u.bounds[:-1]] for u in layout.units]
-        self._counts = [np.diff(u.bounds) for u in layout.units]
-        #: whether the needed positions of every unit follow one another
-        self._dense = [
-            u.inside[u.bounds[1:] - 1] - first + 1 == count
-            for u, first, count in zip(layout.units, self._firsts, self._counts, strict=True)
-        ]
 
     def _permutation(self, part: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Order that brings the kept stored axes to (sample dims, field dims), and the new axes to insert."""
@@ -151,47 +144,37 @@ class VariableReader:
                     source is None or (isinstance(source, slice) and _is_whole(source, grid.length(chunk)))
                     for source, grid, chunk in zip(cell.source, segment.grids, cell.chunk, strict=True)
                 ),
+                _is_contiguous(cell.target, self.layout.field_shape),
             )
             for cell in self.layout.cells[part]
         )
 
+    def _together(self, part: int) -> list[tuple[PartCell, ...]]:
+        """Cells that are read together: some of those in one stored object, which are the same for all units."""
+        cells, source = self._part_cells(part), self.parts[part].source
+        if not source.sharded:
+            return [(cell,) for cell in cells]
+        origin = [tuple(max(k, 0) for k in cell.cell.chunk) for cell in cells]
+        by_object: dict[Chunk, list[PartCell]] = defaultdict(list)
+        for cell, stored in zip(cells, source.objects_of(origin), strict=True):
+            by_object[stored].append(cell)
+        most = self.layout.spec.chunks_per_job
+        return [tuple(c) for cells in by_object.values() for c in itertools.batched(cells, most)]
+
     def unit(self, number: int) -> Unit:
         """Where a unit lies."""
-        along, part = self.layout.axis_units_of(number), self.layout.segment_of(number)
-        units, grids = self.layout.units, self.layout.spec.segments[part].grids
-        counts = tuple(int(c[k]) for c, k in zip(self._counts, along, strict=True))
-        rows: list[slice | IntArray] = []
-        for unit, first, count, dense, k in zip(units, self._firsts, counts, self._dense, along, strict=True):
-            start = int(first[k])
-            rows.append(slice(start, start + count) if dense[k] else unit.source(k))
-        whole = all(
-            counts[k] == grids[axis].length(int(units[k].chunk[along[k]])) and isinstance(rows[k], slice)
-            for axis, k in self._axes[part]
-        )
-        return Unit(number, part, along, counts, tuple(rows), whole)
+        return self._units.unit(number)
 
     def jobs(self, number: int) -> list[Job]:
         """The jobs that bring a unit into memory."""
-        unit = self.unit(number)
-        cells = self._cells[unit.part]
-        chunks = [self._chunk(c.cell, unit.part, unit.along) for c in cells]
-        source = self.parts[unit.part].source
-        if not source.sharded:
-            return [Job(self, unit, (cell,), (chunk,)) for cell, chunk in zip(cells, chunks, strict=True)]
-        by_object: dict[Chunk, list[int]] = defaultdict(list)
-        for k, stored in enumerate(source.objects_of(chunks)):
-            by_object[stored].append(k)
-        per_job, jobs = self.layout.spec.chunks_per_job, []
-        for members in by_object.values():
-            for first in range(0, len(members), per_job):
-                mine = members[first : first + per_job]
-                jobs.append(Job(self, unit, tuple(cells[k] for k in mine), tuple(chunks[k] for k in mine)))
-        return jobs
+        unit = self._units.unit(number)
+        return [Job(self, unit, cells) for cells in self._jobs[unit.part]]
 
-    def _chunk(self, cell: Cell, part: int, along: tuple[int, ...]) -> Chunk:
+    def chunk(self, cell: Cell, unit: Unit) -> Chunk:
+        """The chunk of a unit that holds a part of the field."""
         chunk = list(cell.chunk)
-        for axis, k in self._axes[part]:
-            chunk[axis] = int(self.layout.units[k].chunk[along[k]])
+        for axis, k in self._axes[unit.part]:
+            chunk[axis] = unit.chunk[k]
         return tuple(chunk)
 
     def place(self, job: Job, number: int, raw: Any, sink: Sink) -> int:
@@ -209,17 +192,17 @@ class VariableReader:
         int
             Decoded bytes; 0 where the store has no such chunk.
         """
-        unit, cell, chunk = job.unit, job.cells[number], job.chunks[number]
+        unit, cell = job.unit, job.cells[number]
         if raw is not None and unit.whole and cell.whole:
-            into = sink.direct(cell.cell.target)
-            if into is not None and job.source.decode_into(raw, chunk, into):
+            into = sink.direct(cell.cell.target) if cell.contiguous else None
+            if into is not None and job.source.decode_into(raw, into):
                 return into.nbytes
-            decoded = self._decoded(unit.part, raw, chunk)
+            decoded = self._decoded(job, number, raw)
             if decoded.dtype == self.value_dtype:
                 sink.put(cell.cell.target, decoded)
                 return decoded.nbytes
         else:
-            decoded = self._decoded(unit.part, raw, chunk)
+            decoded = self._decoded(job, number, raw)
         selection = list(cell.cell.source)
         for axis, k in self._axes[unit.part]:
             selection[axis] = unit.rows[k]
@@ -228,16 +211,18 @@ class VariableReader:
         sink.put(cell.cell.target, np.expand_dims(piece.transpose(order), new) if new else piece.transpose(order))
         return 0 if raw is None else decoded.nbytes
 
-    def _decoded(self, part: int, raw: Any, chunk: Chunk) -> npt.NDArray[Any]:
+    def _decoded(self, job: Job, number: int, raw: Any) -> npt.NDArray[Any]:
         """A chunk in scratch memory of this thread where its codecs can, else in memory of its own."""
-        source = self.parts[part].source
+        source, part, cell = job.source, job.unit.part, job.cells[number].cell
         if raw is not None and source.decodes_into:
-            grids = self.layout.spec.segments[part].grids
-            shape = self._shapes[part] or tuple(map(AxisGrid.length, grids, chunk))
+            shape = self._shapes[part]
+            if shape is None:
+                grids = self.layout.spec.segments[part].grids
+                shape = tuple(map(AxisGrid.length, grids, self.chunk(cell, job.unit)))
             scratch = DECODED.take(math.prod(shape) * source.dtype.itemsize).view(source.dtype).reshape(shape)
-            if source.decode_into(raw, chunk, scratch):
+            if source.decode_into(raw, scratch):
                 return scratch
-        return source.decode(raw, chunk)
+        return source.decode(raw, self.chunk(cell, job.unit))
 
     def peek(self, unit: int, row: int, cell: Cell) -> npt.NDArray[Any]:
         """Read one row of one chunk the way ``place`` does, blocking.
@@ -253,7 +238,7 @@ class VariableReader:
         """
         where = self.unit(unit)
         part = where.part
-        chunk, source = self._chunk(cell, part, where.along), self.parts[part].source
+        chunk, source = self.chunk(cell, where), self.parts[part].source
         wanted = np.unravel_index(row, self.layout.row_shape) if self.layout.row_shape else ()
         selection = list(cell.source)
         for axis, k in self._axes[part]:
@@ -264,7 +249,7 @@ class VariableReader:
             (raw,) = source.read([chunk]).raw
             decoded = source.decode(raw, chunk)
         except Exception as error:
-            raise Job(self, where, (PartCell(cell, False),), (chunk,)).failure(error) from error
+            raise Job(self, where, (PartCell(cell, False, False),)).failure(error) from error
         values = self._values(decoded, selection, part)
         order, new = self._orders[part]
         return np.expand_dims(values.transpose(order), new).astype(self.value_dtype, copy=False)
@@ -283,6 +268,15 @@ class VariableReader:
 
 def _is_whole(chosen: Any, length: int) -> bool:
     return bool(chosen.indices(length) == (0, length, 1))
+
+
+def _is_contiguous(target: tuple[Any, ...], field: tuple[int, ...]) -> bool:
+    """Whether a part of the field lies in one piece; position lists give a copy, which does not."""
+    if any(isinstance(t, np.ndarray) for t in target):
+        return False
+    # Only the strides are looked at, so the memory is never touched.
+    part: npt.NDArray[np.bool_] = np.empty(field, bool)[target]
+    return part.flags.c_contiguous
 
 
 def crop(decoded: npt.NDArray[Any], selection: Sequence[slice | IntArray | int]) -> npt.NDArray[Any]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from insitu_xr.engine.board import Board, Load
 from insitu_xr.engine.decode import Job
-from insitu_xr.engine.gather import Gather, arena_rows
+from insitu_xr.engine.gather import Part, arena_rows
 from insitu_xr.engine.tasks import BatchPlace, Machine, OpenBatch, Place, Ready, SlotPlace, Task
 from insitu_xr.engine.workers import Action, Workers
 from insitu_xr.errors import ReadError
@@ -24,8 +24,9 @@ from insitu_xr.plan.spread import Spread
 #: small reads that a thread takes at once, and the bytes of their chunks, at most
 GROUP_JOBS = 16
 GROUP_BYTES = 2 << 20
-#: jobs that are planned beyond the one whose turn it is; the first read waits for as many
+#: jobs that are planned beyond the one whose turn it is, and batches that are planned at once
 JOBS_AHEAD = 64
+BATCHES_AT_ONCE = 16
 #: more batches may be open once threads were idle for this part of the time for want of them
 IDLE_PART = 0.1
 
@@ -64,7 +65,7 @@ class Executor(Workers):
         super().__init__(machine)
         self._order, self._size = order, size
         self._walks, self._spreads, self._most = walks, spreads, most
-        self._board: Board[Job, Gather] = Board(-(-len(order) // size), depth)
+        self._board: Board[Job, Part] = Board(-(-len(order) // size), depth)
         self._open: dict[int, OpenBatch] = {}
         self._ready = threading.Condition(self._lock)
         self._idle_seconds, self._asked_at = 0.0, time.perf_counter()
@@ -170,8 +171,17 @@ class Executor(Workers):
         return self._next_placing()
 
     def _plan_ahead(self) -> None:
-        while self._board.wants_plan(JOBS_AHEAD):
+        """Plan more where few jobs are left: many batches at once, for the first costs several times what others do.
+
+        The first read waits for the first batch alone, and no read waits for many batches that need none.
+        """
+        board = self._board
+        if board.planned and board.queued > JOBS_AHEAD // 2:
+            return
+        jobs, batches = (JOBS_AHEAD, BATCHES_AT_ONCE) if board.planned else (1, 1)
+        while batches and board.wants_plan(jobs):
             self._plan_batch()
+            batches -= 1
 
     def _plan_batch(self) -> None:
         number = self._board.planned
@@ -240,14 +250,14 @@ class Executor(Workers):
         """The action that carries out a read, together with those that follow where all of them are small.
 
         What is paid per action, the lock and the waking of others, is then paid once for several chunks; but never so
-        many that another thread is left without any.
+        many that another thread is left without any, nor any of a later batch, which this one would wait for.
         """
         tasks, size = [first], first.job.raw_bytes
         most = min(GROUP_JOBS, self._board.queued // (2 * len(self._threads)))
         while len(tasks) < most and (found := self._board.peek_read()) is not None:
-            job = found[1]
+            load, job = found
             size += job.raw_bytes
-            if size > GROUP_BYTES or not job.source.synchronous:
+            if size > GROUP_BYTES or load.batch != first.load.batch or not job.source.synchronous:
                 break
             task = self._next_read()
             assert task is not None
@@ -263,7 +273,7 @@ class Executor(Workers):
 
     # -- outside the lock; returns what is left to note under it --------------------------------------------------
 
-    def _gather(self, number: int, part: Gather, batch: OpenBatch) -> Callable[[], None]:
+    def _gather(self, number: int, part: Part, batch: OpenBatch) -> Callable[[], None]:
         began, failure = time.perf_counter(), None
         try:
             self._m.gatherer.run(part, batch.samples, batch.rows, batch.arrays)

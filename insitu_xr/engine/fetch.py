@@ -78,7 +78,7 @@ class Source(Protocol):
     def decode(self, raw: Any, chunk: Chunk) -> npt.NDArray[Any]:
         """Decode a raw chunk; the fill value where ``raw`` is None."""
 
-    def decode_into(self, raw: Any, chunk: Chunk, out: npt.NDArray[Any]) -> bool:
+    def decode_into(self, raw: Any, out: npt.NDArray[Any]) -> bool:
         """Decode a raw chunk into contiguous memory of its shape and dtype; False where that cannot be done."""
 
     def forget_pending(self) -> None:
@@ -288,7 +288,7 @@ class ZarrSource:
             return np.asarray(raw)
         return self.stored.fill(chunk) if raw is None else self.stored.decode(raw, chunk)
 
-    def decode_into(self, raw: Any, chunk: Chunk, out: npt.NDArray[Any]) -> bool:
+    def decode_into(self, raw: Any, out: npt.NDArray[Any]) -> bool:
         """Decode one chunk into given memory, if its codecs can."""
         stored = self.stored
         return raw is not None and stored.decodable and out.dtype == stored.dtype and stored.decode_into(raw, out)
@@ -351,7 +351,7 @@ class BlockSource:
         """The block itself."""
         return np.asarray(raw)
 
-    def decode_into(self, raw: Any, chunk: Chunk, out: npt.NDArray[Any]) -> bool:
+    def decode_into(self, raw: Any, out: npt.NDArray[Any]) -> bool:
         """Blocks come decoded."""
         return False
 

@@ -13,14 +13,16 @@ import numpy.typing as npt
 from insitu_xr.engine.blocks import BLOCKS, BlockStore
 from insitu_xr.engine.slots import SlotStore
 from insitu_xr.geometry.grid import IntArray
-from insitu_xr.plan.arrays import Key, array_shapes, batch_bytes
+from insitu_xr.plan.arrays import ArraySpec, Key, array_shapes, batch_bytes
 from insitu_xr.plan.channels import Stack
 from insitu_xr.plan.reads import AccessGroup, sample_coordinates
 from insitu_xr.plan.request import Request, Take
 from insitu_xr.plan.schedule import Residency
 
-#: arrays are gathered in parts of about this size, so that several threads share a large batch
-PART_BYTES = 4 << 20
+#: arrays are cut into pieces of about this size, so that several threads share a large batch
+PIECE_BYTES = 4 << 20
+#: and small pieces are copied one after another by one thread, as many as come to this size
+PART_BYTES = 3 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +33,19 @@ class Gather:
     take: int
     start: int
     stop: int
+
+
+#: what one thread copies at a time
+Part = tuple[Gather, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Outline:
+    """What is the same for all batches of one size."""
+
+    arrays: dict[Key, ArraySpec]
+    bytes: int
+    parts: list[Part]
 
 
 class Gatherer:
@@ -69,6 +84,8 @@ class Gatherer:
         #: takes that are copied; the others are written into the batch as they are decoded
         self._copied = [k for k, t in enumerate(request.takes) if t.variable in self._group_of or t.variable in memory]
         self._memory = {name: self._samples_first(name, values) for name, values in memory.items()}
+        #: by the number of samples: of a full batch, and of the last one
+        self._outlines: dict[int, _Outline] = {}
 
     def _samples_first(self, name: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         dims = self.request.variables[name].dims
@@ -96,26 +113,43 @@ class Gatherer:
 
     def allocate(self, n: int) -> dict[Key, npt.NDArray[Any]]:
         """Fresh arrays for a batch."""
-        shapes = array_shapes(self.request, self.stacks, n)
-        return {key: self._blocks.array(shape, dtype) for key, (shape, dtype) in shapes.items()}
+        return {key: self._blocks.array(shape, dtype) for key, (shape, dtype) in self._outline(n).arrays.items()}
 
     def batch_bytes(self, n: int) -> int:
         """Bytes of all arrays of a batch."""
-        return batch_bytes(self.request, self.stacks, n)
+        return self._outline(n).bytes
 
-    def parts(self, n: int) -> list[Gather]:
+    def parts(self, n: int) -> list[Part]:
         """Cut the copying of a batch into parts."""
-        parts = [Gather(-1, 0, n)] if self.request.statics else []
+        return self._outline(n).parts
+
+    def _outline(self, n: int) -> _Outline:
+        found = self._outlines.get(n)
+        if found is None:
+            arrays, size = array_shapes(self.request, self.stacks, n), batch_bytes(self.request, self.stacks, n)
+            found = self._outlines[n] = _Outline(arrays, size, self._cut(n))
+        return found
+
+    def _cut(self, n: int) -> list[Part]:
+        parts: list[list[Gather]] = [[Gather(-1, 0, n)]] if self.request.statics else []
+        room = 0
         for number in self._copied:
             take = self.request.takes[number]
             itemsize = self.request.variables[take.variable].dtype.itemsize
-            row = math.prod(self.request.field_shape(take.variable)) * itemsize * len(take.columns)
-            step = max(1, PART_BYTES // max(1, row))
-            parts += [Gather(number, k, min(k + step, n)) for k in range(0, n, step)]
-        return parts
+            row = max(1, math.prod(self.request.field_shape(take.variable)) * itemsize * len(take.columns))
+            step = max(1, PIECE_BYTES // row)
+            for k in range(0, n, step):
+                piece = Gather(number, k, min(k + step, n))
+                size = row * (piece.stop - piece.start)
+                if size > room:
+                    parts.append([])
+                    room = PART_BYTES
+                parts[-1].append(piece)
+                room -= size
+        return [tuple(part) for part in parts]
 
     def run(
-        self, part: Gather, samples: IntArray, rows: Sequence[IntArray], arrays: Mapping[Key, npt.NDArray[Any]]
+        self, part: Part, samples: IntArray, rows: Sequence[IntArray], arrays: Mapping[Key, npt.NDArray[Any]]
     ) -> None:
         """Copy one part.
 
@@ -128,10 +162,17 @@ class Gatherer:
         arrays : mapping
             The arrays of the batch.
         """
-        if part.take < 0:
-            return self._statics(rows, arrays)
-        take = self.request.takes[part.take]
-        inside = slice(part.start, part.stop)
+        for piece in part:
+            if piece.take < 0:
+                self._statics(rows, arrays)
+            else:
+                self._copy(piece, samples, rows, arrays)
+
+    def _copy(
+        self, piece: Gather, samples: IntArray, rows: Sequence[IntArray], arrays: Mapping[Key, npt.NDArray[Any]]
+    ) -> None:
+        take = self.request.takes[piece.take]
+        inside = slice(piece.start, piece.stop)
         if self.stacks is not None:
             return self._stacked(take, inside, samples, rows, arrays[take.group, ""])
         out = arrays[take.group, take.variable][inside]

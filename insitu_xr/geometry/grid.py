@@ -63,6 +63,10 @@ class AxisGrid:
         """Stored length of a chunk, padding included."""
         return self.size if self.starts is None else int(self.starts[chunk + 1] - self.starts[chunk])
 
+    def length_of(self, chunks: IntArray) -> IntArray:
+        """Stored length of each chunk, padding included."""
+        return np.full(len(chunks), self.size) if self.starts is None else np.diff(self.starts)[chunks]
+
     @property
     def longest(self) -> int:
         """Stored length of the longest chunk, padding included."""

@@ -6,8 +6,6 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import obstore.exceptions as obs
-
 from insitu_xr.errors import ForbiddenError, InsituError, NotFoundError, NotZarrError, OpenError, RequestError
 from insitu_xr.sources import without_secrets
 
@@ -49,7 +47,7 @@ def explain(error: BaseException, name: str) -> InsituError | None:
     causes = list(_causes(error))
     told = " ".join(f"{type(cause).__name__}: {cause}" for cause in causes)
     first = without_secrets(_first_line(causes))
-    if any(isinstance(cause, obs.UnknownConfigurationKeyError) for cause in causes):
+    if any(_of_obstore(cause, "UnknownConfigurationKeyError") for cause in causes):
         return RequestError(
             f"storage_options must be those of obstore, but for {name} got another one ({first}); s3fs and other "
             "fsspec file systems take theirs with backend='fsspec'"
@@ -78,8 +76,11 @@ def _refused(causes: list[BaseException], told: str, first: str, name: str) -> I
             f"credentials must be given to open {name}, but got none; give access_key_id= and secret_access_key= (or "
             "what the provider calls them) in storage_options, or skip_signature=True for public data"
         )
-    refusals = (PermissionError, obs.PermissionDeniedError, obs.UnauthenticatedError)
-    if any(isinstance(cause, refusals) for cause in causes) or (_from_store(causes) and _REFUSED.search(told)):
+    refused = any(
+        isinstance(cause, PermissionError) or _of_obstore(cause, "PermissionDeniedError", "UnauthenticatedError")
+        for cause in causes
+    )
+    if refused or (_from_store(causes) and _REFUSED.search(told)):
         return ForbiddenError(
             f"credentials must be allowed to read {name}, but the store refused ({first}); check them and the rights "
             "of the bucket, or give skip_signature=True in storage_options for public data"
@@ -88,7 +89,7 @@ def _refused(causes: list[BaseException], told: str, first: str, name: str) -> I
 
 
 def _missing(causes: list[BaseException], told: str, first: str, name: str) -> InsituError | None:
-    absent = any(isinstance(cause, FileNotFoundError | obs.NotFoundError) for cause in causes)
+    absent = any(isinstance(cause, FileNotFoundError) or _of_obstore(cause, "NotFoundError") for cause in causes)
     if _NO_BUCKET.search(told):
         return NotFoundError(
             f"bucket must exist to open {name}, but the store has none of that name; check its spelling, and "
@@ -134,13 +135,15 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
+def _of_obstore(error: BaseException, *names: str) -> bool:
+    """Whether an error is one of obstore's; by name, for whoever reads files need not import obstore for this."""
+    return any(k.__module__.partition(".")[0] == "obstore" and k.__name__ in names for k in type(error).__mro__)
+
+
 def _from_store(causes: list[BaseException]) -> bool:
     """Whether a store said so, rather than code that works on what a store gave."""
     homes = ("obstore", "aiohttp", "botocore", "gcsfs", "azure", "fsspec", "s3fs", "requests")
-    return any(
-        isinstance(cause, OSError | obs.BaseError) or type(cause).__module__.partition(".")[0] in homes
-        for cause in causes
-    )
+    return any(isinstance(cause, OSError) or type(cause).__module__.partition(".")[0] in homes for cause in causes)
 
 
 def _first_line(causes: list[BaseException]) -> str:

@@ -220,8 +220,9 @@ def largest_batch(request: Request, runs: Runs, group: AccessGroup) -> int:
     least = np.bincount(run[1:][(np.diff(stored[:, 0]) != 0) | (np.diff(run) != 0)], minlength=len(runs.lengths))
     if np.sort(least)[::-1][:candidates].sum() >= most:
         return most
-    pairs = np.unique(run[:, None] * np.int64(group.n_units) + stored)
-    per_run = np.sort(np.bincount(pairs // group.n_units))[::-1]
+    pairs = np.sort((run[:, None] * np.int64(group.n_units) + stored).ravel())
+    distinct = pairs[np.r_[True, pairs[1:] != pairs[:-1]]]
+    per_run = np.sort(np.bincount(distinct // group.n_units))[::-1]
     bound = int(per_run[:candidates].sum())
     return min(most, bound)
 

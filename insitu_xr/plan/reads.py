@@ -10,8 +10,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from insitu_xr.geometry.axes import AxisUnits, Cell, axis_units, field_cells
-from insitu_xr.geometry.grid import IntArray
+from insitu_xr.geometry.axes import AxisUnits, Cell, StoredAxes, axis_units, field_cells
+from insitu_xr.geometry.grid import AxisGrid, IntArray
 from insitu_xr.plan.request import Request, VariableSpec
 
 NEVER = np.iinfo(np.int64).max
@@ -74,9 +74,9 @@ class Layout:
         """Unit and row of each sample, given its positions along the sample dimensions of the variable."""
         shape = np.shape(coordinates[0]) if coordinates else ()
         unit, row = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        for axis, positions in zip(self.units, coordinates, strict=True):
+        for axis, capacity, positions in zip(self.units, self.row_shape, coordinates, strict=True):
             unit = unit * axis.n_units + axis.unit[positions]
-            row = row * axis.capacity + axis.row[positions]
+            row = row * capacity + axis.row[positions]
         return unit, row
 
     def axis_units_of(self, unit: int) -> tuple[int, ...]:
@@ -100,14 +100,26 @@ class Layout:
         return counts[[self.segment_of(u) for u in range(self.n_units)]]
 
 
-class _Units:
-    """Cuts sample dimensions into units, once for all variables that are cut alike."""
+class _Cutter:
+    """Cuts sample dimensions into units, and fields into cells: once for all variables that are cut alike."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
-        self._found: dict[object, AxisUnits] = {}
+        self._units: dict[object, AxisUnits] = {}
+        self._cells: dict[object, tuple[Cell, ...]] = {}
 
-    def of(self, spec: VariableSpec, dim: str) -> AxisUnits:
+    def cells(self, stored: StoredAxes, sample_dims: tuple[str, ...], field_dims: tuple[str, ...]) -> tuple[Cell, ...]:
+        """Chunks of the field that a stored array supplies."""
+        along = [
+            (dim,) if dim in sample_dims else (dim, *_key(grid, index))
+            for dim, grid, index in zip(stored.dims, stored.grids, stored.index, strict=True)
+        ]
+        key = (sample_dims, field_dims, *along)
+        if key not in self._cells:
+            self._cells[key] = field_cells(stored, sample_dims, field_dims)
+        return self._cells[key]
+
+    def units(self, spec: VariableSpec, dim: str) -> AxisUnits:
         """Units of a variable along one of its sample dimensions."""
         parts = []
         for segment in spec.segments if dim == spec.concat_dim else spec.segments[:1]:
@@ -115,11 +127,10 @@ class _Units:
             index = segment.index[axis]
             assert isinstance(index, np.ndarray)
             parts.append((segment.grids[axis], index))
-        cut = [(g.extent, g.size, g.starts is not None and g.starts.tobytes(), hash(i.tobytes())) for g, i in parts]
-        key = (dim, self._request.columns_of(spec.name), *cut)
-        if key not in self._found:
-            self._found[key] = axis_units(parts, self._needed(spec, dim))
-        return self._found[key]
+        key = (dim, self._request.columns_of(spec.name), *(_key(*part) for part in parts))
+        if key not in self._units:
+            self._units[key] = axis_units(parts, self._needed(spec, dim))
+        return self._units[key]
 
     def _needed(self, spec: VariableSpec, dim: str) -> npt.NDArray[np.bool_]:
         request, axis = self._request, self._request.sample_dims.index(dim)
@@ -132,14 +143,20 @@ class _Units:
         return needed
 
 
-def layout_of(request: Request, spec: VariableSpec, units: _Units | None = None) -> Layout:
+def _key(grid: AxisGrid, index: int | IntArray) -> tuple[object, ...]:
+    """What tells a selection along a stored axis from others."""
+    chosen = index if isinstance(index, int) else index.tobytes()
+    return grid.extent, grid.size, grid.starts is not None and grid.starts.tobytes(), chosen
+
+
+def layout_of(request: Request, spec: VariableSpec, cutter: _Cutter | None = None) -> Layout:
     """Cut the needed part of a variable into units and cells."""
-    cutter = units or _Units(request)
+    cutter = cutter or _Cutter(request)
     sample_dims = tuple(d for d in request.sample_dims if d in spec.dims)
     field_dims = tuple(d for d in spec.dims if d not in sample_dims)
     field_shape = tuple(spec.shape[spec.dims.index(d)] for d in field_dims)
-    cells = tuple(field_cells(segment, sample_dims, field_dims) for segment in spec.segments)
-    return Layout(spec, sample_dims, field_dims, field_shape, tuple(cutter.of(spec, d) for d in sample_dims), cells)
+    cells = tuple(cutter.cells(segment, sample_dims, field_dims) for segment in spec.segments)
+    return Layout(spec, sample_dims, field_dims, field_shape, tuple(cutter.units(spec, d) for d in sample_dims), cells)
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +206,7 @@ def sample_coordinates(request: Request, layout: Layout, samples: IntArray, colu
 def access_groups(request: Request) -> tuple[AccessGroup, ...]:
     """Group the variables that are not in memory by how their samples fall into units."""
     found: dict[object, list[Layout]] = {}
-    cutter = _Units(request)
+    cutter = _Cutter(request)
     for name, spec in request.variables.items():
         if spec.kind != "memory":
             layout = layout_of(request, spec, cutter)

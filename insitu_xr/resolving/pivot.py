@@ -6,6 +6,7 @@ the same order.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -55,5 +56,5 @@ def _chunking(array: xr.DataArray, sample_dims: Sequence[str]) -> Any:
 
 
 def _chunks(spec: VariableSpec, sample_dims: Sequence[str]) -> int:
-    along = [axis_chunks(spec, d) for d in sample_dims if d in spec.dims]
-    return int(np.prod([len(np.unique(chunks)) for chunks in along]))
+    along = [np.sort(axis_chunks(spec, d)) for d in sample_dims if d in spec.dims]
+    return math.prod(1 + int(np.count_nonzero(np.diff(chunks))) for chunks in along)

@@ -58,7 +58,7 @@ def roles_of(ds: xr.Dataset) -> Roles:
     found: dict[str, str] = {}
     dims = [str(d) for d in ds.dims]
     for dim in dims:
-        role = STANDARD_NAMES.get(ds[dim].attrs.get("standard_name", "")) if dim in ds.coords else None
+        role = STANDARD_NAMES.get(ds.variables[dim].attrs.get("standard_name", "")) if dim in ds.coords else None
         if role is not None:
             found.setdefault(role, dim)
     for role, names in NAMES.items():
@@ -74,7 +74,8 @@ def _is_duration(ds: xr.Dataset, dim: str) -> bool:
     if dim not in ds.coords:
         return False
     # Months are lead times as well, though nothing can be counted with them: see ``lead_times``.
-    return ds[dim].dtype.kind == "m" or (ds[dim].dtype.kind in "iuf" and _unit(ds, dim) in {*_UNITS_NS, *_NO_LENGTH})
+    kind = ds.variables[dim].dtype.kind
+    return kind == "m" or (kind in "iuf" and _unit(ds, dim) in {*_UNITS_NS, *_NO_LENGTH})
 
 
 def _unit(ds: xr.Dataset, dim: str) -> str:

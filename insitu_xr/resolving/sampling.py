@@ -81,12 +81,13 @@ def time_like(ds: xr.Dataset, dims: Sequence[str]) -> tuple[str, ...]:
     """
 
     def is_time(dim: str) -> bool:
-        if dim not in ds.coords or ds[dim].ndim != 1:
+        labels = _labels(ds, dim)
+        if labels is None or labels.ndim != 1:
             return False
         _check_zone(ds, dim)
-        if np.issubdtype(ds[dim].dtype, np.datetime64):
+        if np.issubdtype(labels.dtype, np.datetime64):
             return True
-        return ds[dim].dtype == object and isinstance(ds.indexes.get(dim), xr.CFTimeIndex)
+        return labels.dtype == object and isinstance(ds.indexes.get(dim), xr.CFTimeIndex)
 
     found = [d for d in dims if is_time(d)]
     if len(found) == 1:
@@ -105,14 +106,20 @@ def time_like(ds: xr.Dataset, dims: Sequence[str]) -> tuple[str, ...]:
 def axis_of(ds: xr.Dataset, dim: str) -> LabelAxis:
     """The labels of a dimension of the dataset."""
     _check_zone(ds, dim)
-    labels = ds[dim].to_numpy() if dim in ds.coords and ds[dim].dims == (dim,) else None
-    return label_axis(dim, labels, ds.sizes[dim])
+    labels = _labels(ds, dim)
+    return label_axis(dim, labels.to_numpy() if labels is not None and labels.dims == (dim,) else None, ds.sizes[dim])
+
+
+def _labels(ds: xr.Dataset, dim: str) -> xr.Variable | None:
+    """The coordinate of a dimension, without the other coordinates that xarray would look for."""
+    return ds.variables[dim] if dim in ds.coords else None
 
 
 def _check_zone(ds: xr.Dataset, dim: str) -> None:
-    if dim in ds.coords and getattr(ds[dim].dtype, "tz", None) is not None:
+    labels = _labels(ds, dim)
+    if labels is not None and getattr(labels.dtype, "tz", None) is not None:
         raise RequestError(
-            f"labels of {dim!r} must be times without a zone, but got {ds[dim].dtype}; convert them, e.g. with "
+            f"labels of {dim!r} must be times without a zone, but got {labels.dtype}; convert them, e.g. with "
             f"ds.assign_coords({dim}=ds.indexes[{dim!r}].tz_convert(None))"
         )
 

@@ -24,13 +24,15 @@ _LISTED = 4
 PLAIN = "biufcSU"
 
 
-def identity(traced: TracedVariable, *, ask: bool = False) -> dict[str, Any]:
+def identity(traced: TracedVariable, *, ask: bool = False, stores: dict[int, Source] | None = None) -> dict[str, Any]:
     """Name the stored arrays of a variable; only the kind is known of what is not read in place.
 
     Parameters
     ----------
     ask : bool
         Send a request for evidence of the version to each remote store of which none is known.
+    stores : dict, optional
+        Stores that were named already, which one call leaves there for the next.
 
     Examples
     --------
@@ -43,10 +45,11 @@ def identity(traced: TracedVariable, *, ask: bool = False) -> dict[str, Any]:
         return {"kind": traced.kind}
     arrays = [segment.array for segment in traced.segments]
     listed = arrays if len(arrays) <= _LISTED else [arrays[0], arrays[-1]]
-    versions = [source.version for source in sources_of(listed, ask=ask)]
+    known = {} if stores is None else stores
+    versions = [source.version for source in sources_of(listed, ask=ask, known=known)]
     return {
         "kind": "stored",
-        **_named([location(array) for array in arrays]),
+        **_named([location(array, known) for array in arrays]),
         **({"versions": versions} if any(versions) else {}),
     }
 
@@ -58,8 +61,13 @@ def _named(places: list[str]) -> dict[str, Any]:
     return {"arrays": [places[0], places[-1]], "count": len(places), "digest": digest}
 
 
-def location(array: zarr.Array[Any]) -> str:
+def location(array: zarr.Array[Any], known: dict[int, Source] | None = None) -> str:
     """Where an array is stored, without user names, passwords and signatures.
+
+    Parameters
+    ----------
+    known : dict, optional
+        Stores that were named already.
 
     Examples
     --------
@@ -69,13 +77,24 @@ def location(array: zarr.Array[Any]) -> str:
     >>> location(array) == location(zarr.open_array(store, path="t")), location(array).endswith("/t")
     (True, True)
     """
-    return f"{source_of(array.store).url.rstrip('/')}/{array.path}"
+    source = _source(array.store, False, {} if known is None else known)
+    return f"{source.url.rstrip('/')}/{array.path}"
 
 
-def sources_of(arrays: Iterable[zarr.Array[Any]], *, ask: bool = False) -> list[Source]:
+def _source(store: Any, ask: bool, known: dict[int, Source]) -> Source:
+    number = id(unwrapped(store))
+    if number not in known:
+        known[number] = source_of(store, ask=ask)
+    return known[number]
+
+
+def sources_of(
+    arrays: Iterable[zarr.Array[Any]], *, ask: bool = False, known: dict[int, Source] | None = None
+) -> list[Source]:
     """Name the stores of arrays, each once, in order."""
+    known = {} if known is None else known
     stores = {id(unwrapped(array.store)): array.store for array in arrays}
-    found = [source_of(store, ask=ask) for store in stores.values()]
+    found = [_source(store, ask, known) for store in stores.values()]
     return list({(source.url, str(source.version)): source for source in found}.values())
 
 

@@ -81,7 +81,8 @@ SAMPLES = [5, 0, 0, 7, 3]
 @pytest.fixture(params=[None, 1], ids=["one part", "a part per sample"])
 def part_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param:
-        monkeypatch.setattr(gather, "PART_BYTES", request.param)
+        monkeypatch.setattr(gather, "PIECE_BYTES", request.param)
+        monkeypatch.setattr(gather, "PART_BYTES", request.param // 2)
 
 
 @pytest.mark.usefixtures("part_bytes")
@@ -118,11 +119,22 @@ def test_one_array_of_channels(leads: list[int] | None) -> None:
     assert built.shape[1] == len(stack["variables"].channels)
 
 
-def test_large_batches_are_copied_in_parts() -> None:
+@pytest.mark.parametrize(
+    ("piece", "part", "least", "most"), [(1, 1, 20, 20), (400, 300, 4, 19), (1 << 20, 1 << 20, 1, 1)]
+)
+def test_a_batch_is_copied_in_parts_of_even_size(
+    piece: int, part: int, least: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large arrays are cut, small ones are copied together; whatever the sizes, every row is copied once."""
+    monkeypatch.setattr(gather, "PIECE_BYTES", piece)
+    monkeypatch.setattr(gather, "PART_BYTES", part)
     world = World("dict", [0, 1])
-    (static, *parts) = world.gatherer.parts(5)
-    assert (static.take, static.start, static.stop) == (-1, 0, 5)
-    assert [(p.take, p.start, p.stop) for p in parts] == [(k, 0, 5) for k in range(4)]
+    (statics, *parts) = world.gatherer.parts(5)
+    assert [(p.take, p.start, p.stop) for p in statics] == [(-1, 0, 5)]
+    assert least <= len(parts) <= most
+    rows = sorted((p.take, k) for pieces in parts for p in pieces for k in range(p.start, p.stop))
+    assert rows == [(take, k) for take in range(4) for k in range(5)]
+    assert world.gatherer.parts(5) is world.gatherer.parts(5), "they are worked out once"
 
 
 def test_fresh_arrays_every_time() -> None:
