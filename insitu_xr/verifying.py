@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from insitu_xr.engine.blocks import DECODED, RAW
 from insitu_xr.engine.decode import VariableReader
 from insitu_xr.engine.fetch import ZarrSource
 from insitu_xr.errors import ReadError, VerificationError
@@ -38,6 +39,9 @@ def verify(catalog: Catalog, request: Request, groups: Sequence[AccessGroup], ma
         for name, reader in materials.readers([group]).items():
             if name in known and not known[name].seen() and _verify(catalog[name], request, reader.layout, reader):
                 known[name].note()
+    # This thread reads nothing more; those that do can use its memory.
+    RAW.release()
+    DECODED.release()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -347,7 +347,7 @@ def test_an_epoch_begins_before_all_of_it_is_planned() -> None:
     with ds.insitu.loader(variables=["t2m"], sample_dim="time", batch_size=1) as loader:
         batches = iter(loader)
         next(batches)
-        board = loader._running()._executor._board  # type: ignore[union-attr, misc]
+        board = loader._running()._executor._board
         assert 0 < board.planned < board.n_batches == 1000
         assert sum(len(batch) for batch in batches) == 15_999
         assert board.planned == 1000

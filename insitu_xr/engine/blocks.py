@@ -6,8 +6,10 @@ object dies, and a weak reference to it gives the memory back; so what a consume
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
+import mmap
 import threading
 import weakref
 from collections import deque
@@ -19,6 +21,8 @@ import numpy.typing as npt
 
 #: arrays smaller than this come from the ordinary allocator, which is as fast for them
 SMALL_BYTES = 256 << 10
+#: from this size on, large pages are asked for, as numpy does
+HUGE_BYTES = 4 << 20
 #: memory that waits is at most this, whatever the ceilings
 MOST_BYTES = 1 << 30
 #: jax and vector instructions want arrays to begin at such addresses
@@ -26,7 +30,12 @@ ALIGNMENT = 64
 
 
 def _ordinary(size: int) -> npt.NDArray[np.uint8]:
-    return np.empty(size, np.uint8)
+    """Fresh memory straight from the system, which has it back once it is let go of; a heap might keep it."""
+    memory = mmap.mmap(-1, size)
+    if size >= HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without large pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8)
 
 
 class _Block:
@@ -101,6 +110,11 @@ class BlockStore:
             self.limit = min(MOST_BYTES, sum(self._ceilings.values()))
             self._collect()
 
+    def tidy(self) -> None:
+        """Let go of memory that came back and is more than may wait."""
+        with self._lock:
+            self._collect()
+
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """An array with undefined content, contiguous in C order."""
         size = math.prod(shape) * dtype.itemsize
@@ -146,8 +160,8 @@ class BlockStore:
                 self._held -= size
 
 
-#: one for all loaders of a process, so that a new one starts with warm memory
-BLOCKS = BlockStore(MOST_BYTES)
+#: one for all loaders of a process, so that a new one starts with warm memory; before the first one, nothing waits
+BLOCKS = BlockStore(0)
 
 
 class ThreadMemory:
@@ -173,6 +187,11 @@ class ThreadMemory:
             step = max(4096, 1 << max(0, (size - 1).bit_length() - 3))
             self._own.memory = held = BLOCKS.array((-(-size // step) * step,), np.dtype(np.uint8))
         return held[:size]
+
+    def release(self) -> None:
+        """Give back what this thread has, for others to use."""
+        self._own.memory = None
+        BLOCKS.tidy()
 
 
 #: what was read, and what was decoded from it

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from insitu_xr.engine.blocks import DECODED
 from insitu_xr.engine.failing import classify, remedy
-from insitu_xr.engine.fetch import Chunk, Source
+from insitu_xr.engine.fetch import Chunk, Fetched, Source
 from insitu_xr.engine.placing import Sink
 from insitu_xr.engine.units import Unit, Units
 from insitu_xr.errors import ReadError, VerificationError
@@ -225,11 +225,12 @@ class VariableReader:
         return source.decode(raw, self.chunk(cell, job.unit))
 
     def peek(self, unit: int, row: int, cell: Cell) -> npt.NDArray[Any]:
-        """Read one row of one chunk the way ``place`` does, blocking.
+        """Read one row of one chunk the way it is read for a batch, blocking.
 
         Returns
         -------
         array, shape (1 per sample dimension..., *part of the field)
+            May lie in scratch memory: valid until this thread reads again.
 
         Raises
         ------
@@ -238,7 +239,7 @@ class VariableReader:
         """
         where = self.unit(unit)
         part = where.part
-        chunk, source = self.chunk(cell, where), self.parts[part].source
+        job, source = Job(self, where, (PartCell(cell, False, False),)), self.parts[part].source
         wanted = np.unravel_index(row, self.layout.row_shape) if self.layout.row_shape else ()
         selection = list(cell.source)
         for axis, k in self._axes[part]:
@@ -246,10 +247,9 @@ class VariableReader:
             inside = int(np.arange(length)[where.rows[k]][wanted[k]])
             selection[axis] = slice(inside, inside + 1)
         try:
-            (raw,) = source.read([chunk]).raw
-            decoded = source.decode(raw, chunk)
+            (decoded,) = [self._decoded(job, 0, raw) for raw in source.stream(job.chunks, Fetched([]))]
         except Exception as error:
-            raise Job(self, where, (PartCell(cell, False, False),)).failure(error) from error
+            raise job.failure(error) from error
         values = self._values(decoded, selection, part)
         order, new = self._orders[part]
         return np.expand_dims(values.transpose(order), new).astype(self.value_dtype, copy=False)

@@ -81,9 +81,9 @@ class _Zstd:
             decompressor = self._own.decompressor
         except AttributeError:
             decompressor = self._own.decompressor = zstandard.ZstdDecompressor()
-        with decompressor.stream_reader(raw) as stream:
-            # The last block is complete only once there is nothing more to come.
-            return bool(stream.readinto(out) == out.nbytes and not stream.read(1))
+        stream = decompressor.stream_reader(raw)
+        # The last block is complete only once there is nothing more to come.
+        return bool(stream.readinto(out) == out.nbytes and not stream.read(1))
 
 
 _BLOSC = numcodecs.Blosc()
