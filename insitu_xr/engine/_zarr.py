@@ -254,12 +254,8 @@ class StoredArray:
 
     def decode_into(self, raw: Buffer | npt.NDArray[np.uint8], out: npt.NDArray[Any]) -> bool:
         """Decode one chunk into contiguous memory of its shape and dtype; False where that cannot be done."""
-        if self._into is None:
-            return False
-        content = _bytes(raw)
-        if self._blosc:
-            check_blosc(content)
-        return self._into(content, out)
+        into = self._into
+        return into is not None and into(raw if isinstance(raw, np.ndarray) else _bytes(raw), out)
 
     @property
     def decodes_into(self) -> bool:

@@ -15,7 +15,6 @@ import numpy.typing as npt
 from insitu_xr.engine.blocks import DECODED
 from insitu_xr.engine.failing import classify, remedy
 from insitu_xr.engine.fetch import Chunk, Fetched, Source
-from insitu_xr.engine.placing import Sink
 from insitu_xr.engine.units import Unit, Units
 from insitu_xr.errors import ReadError, VerificationError
 from insitu_xr.geometry.axes import Cell
@@ -177,52 +176,33 @@ class VariableReader:
             chunk[axis] = unit.chunk[k]
         return tuple(chunk)
 
-    def place(self, job: Job, number: int, raw: Any, sink: Sink) -> int:
-        """Decode one chunk of a job and write it to its place.
-
-        Parameters
-        ----------
-        number : int
-            The number of the chunk in the job.
-        raw : bytes or None
-            What the store holds of it.
-
-        Returns
-        -------
-        int
-            Decoded bytes; 0 where the store has no such chunk.
-        """
-        unit, cell = job.unit, job.cells[number]
-        if raw is not None and unit.whole and cell.whole:
-            into = sink.direct(cell.cell.target) if cell.contiguous else None
-            if into is not None and job.source.decode_into(raw, into):
-                return into.nbytes
-            decoded = self._decoded(job, number, raw)
-            if decoded.dtype == self.value_dtype:
-                sink.put(cell.cell.target, decoded)
-                return decoded.nbytes
-        else:
-            decoded = self._decoded(job, number, raw)
-        selection = list(cell.cell.source)
+    def values(self, job: Job, number: int, decoded: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """What a decoded chunk gives of the field, shape (rows per sample dimension..., *part of the field)."""
+        unit, selection = job.unit, list(job.cells[number].cell.source)
         for axis, k in self._axes[unit.part]:
             selection[axis] = unit.rows[k]
-        piece = self._values(decoded, selection, unit.part)
-        order, new = self._orders[unit.part]
-        sink.put(cell.cell.target, np.expand_dims(piece.transpose(order), new) if new else piece.transpose(order))
-        return 0 if raw is None else decoded.nbytes
+        return self._in_order(decoded, selection, unit.part)
 
-    def _decoded(self, job: Job, number: int, raw: Any) -> npt.NDArray[Any]:
-        """A chunk in scratch memory of this thread where its codecs can, else in memory of its own."""
-        source, part, cell = job.source, job.unit.part, job.cells[number].cell
-        if raw is not None and source.decodes_into:
-            shape = self._shapes[part]
-            if shape is None:
-                grids = self.layout.spec.segments[part].grids
-                shape = tuple(map(AxisGrid.length, grids, self.chunk(cell, job.unit)))
-            scratch = DECODED.take(math.prod(shape) * source.dtype.itemsize).view(source.dtype).reshape(shape)
-            if source.decode_into(raw, scratch):
-                return scratch
-        return source.decode(raw, self.chunk(cell, job.unit))
+    def scratch(self, job: Job, number: int) -> npt.NDArray[Any] | None:
+        """Memory of this thread that a chunk of a job can be decoded into; None where its codecs cannot."""
+        source, shape = job.source, self._shapes[job.unit.part]
+        if not source.decodes_into:
+            return None
+        if shape is None:
+            grids = self.layout.spec.segments[job.unit.part].grids
+            shape = tuple(map(AxisGrid.length, grids, self.chunk(job.cells[number].cell, job.unit)))
+        return DECODED.take(math.prod(shape) * source.dtype.itemsize).view(source.dtype).reshape(shape)
+
+    def decoded(self, job: Job, number: int, raw: Any, scratch: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
+        """A chunk of a job, in scratch memory where that can be, else in memory of its own."""
+        if scratch is not None and raw is not None and job.source.decode_into(raw, scratch):
+            return scratch
+        return job.source.decode(raw, self.chunk(job.cells[number].cell, job.unit))
+
+    @property
+    def even(self) -> bool:
+        """Whether all chunks of a stored array have one shape."""
+        return None not in self._shapes
 
     def peek(self, unit: int, row: int, cell: Cell) -> npt.NDArray[Any]:
         """Read one row of one chunk the way it is read for a batch, blocking.
@@ -247,14 +227,15 @@ class VariableReader:
             inside = int(np.arange(length)[where.rows[k]][wanted[k]])
             selection[axis] = slice(inside, inside + 1)
         try:
-            (decoded,) = [self._decoded(job, 0, raw) for raw in source.stream(job.chunks, Fetched([]))]
+            (decoded,) = [
+                self.decoded(job, 0, raw, self.scratch(job, 0)) for raw in source.stream(job.chunks, Fetched([]))
+            ]
         except Exception as error:
             raise job.failure(error) from error
-        values = self._values(decoded, selection, part)
-        order, new = self._orders[part]
-        return np.expand_dims(values.transpose(order), new).astype(self.value_dtype, copy=False)
+        return self._in_order(decoded, selection, part).astype(self.value_dtype, copy=False)
 
-    def _values(self, decoded: npt.NDArray[Any], selection: list[Any], part: int) -> npt.NDArray[Any]:
+    def _in_order(self, decoded: npt.NDArray[Any], selection: list[Any], part: int) -> npt.NDArray[Any]:
+        """Crop a chunk, apply the functions, and bring its axes into the order of the field."""
         values = crop(decoded, selection)
         for function in self.parts[part].functions:
             values = np.asarray(function(values))
@@ -263,7 +244,8 @@ class VariableReader:
                 f"values of variable {self.layout.spec.name!r} must be {self.value_dtype}, as xarray shows them, "
                 f"but got {values.dtype}; please report this with the store's metadata"
             )
-        return values
+        order, new = self._orders[part]
+        return np.expand_dims(values.transpose(order), new) if new else values.transpose(order)
 
 
 def _is_whole(chosen: Any, length: int) -> bool:

@@ -72,18 +72,19 @@ class _Zstd:
         self._own, self._checked = threading.local(), numcodecs.Zstd()
 
     def __call__(self, raw: Bytes, out: npt.NDArray[Any]) -> bool:
-        if zstd_content_size(raw) != out.nbytes:
+        content, size = raw.data, out.nbytes
+        if zstd_content_size(content) != size:
             return False
-        if raw[4] & _CHECKSUM:
+        if content[4] & _CHECKSUM:
             self._checked.decode(raw, out=out)
             return True
         try:
             decompressor = self._own.decompressor
         except AttributeError:
             decompressor = self._own.decompressor = zstandard.ZstdDecompressor()
-        stream = decompressor.stream_reader(raw)
+        stream = decompressor.stream_reader(content)
         # The last block is complete only once there is nothing more to come.
-        return bool(stream.readinto(out) == out.nbytes and not stream.read(1))
+        return bool(stream.readinto(out) == size and not stream.read(1))
 
 
 _BLOSC = numcodecs.Blosc()
@@ -103,6 +104,7 @@ def check_blosc(raw: Bytes) -> None:
 
 
 def _decode_blosc(raw: Bytes, out: npt.NDArray[Any]) -> bool:
+    check_blosc(raw)
     if int.from_bytes(raw[4:8].tobytes(), "little") != out.nbytes:
         return False
     _BLOSC.decode(raw, out=out)
@@ -124,17 +126,17 @@ def ends_in_blosc(codecs: Sequence[Any]) -> bool:
     )
 
 
-def zstd_content_size(raw: Bytes) -> int | None:
+def zstd_content_size(content: memoryview) -> int | None:
     """Decoded size that a zstd frame states, None if it states none.
 
     Examples
     --------
-    >>> frame = np.frombuffer(numcodecs.Zstd().encode(np.zeros(1000, "f4")), "u1")
+    >>> frame = np.frombuffer(numcodecs.Zstd().encode(np.zeros(1000, "f4")), "u1").data
     >>> zstd_content_size(frame), zstd_content_size(frame[:3])
     (4000, None)
     """
     try:
-        size = zstandard.frame_content_size(raw.data)
+        size = zstandard.frame_content_size(content)
     except zstandard.ZstdError:
         return None
     return None if size < 0 else size

@@ -89,9 +89,13 @@ class ShortReadError(CorruptError):
     """The store returned fewer bytes than the range that was asked for."""
 
 
+def _short_read(length: int, start: int, stop: int) -> ShortReadError:
+    return ShortReadError(f"bytes {start} to {stop} of the shard gave {max(length, 0)} bytes")
+
+
 def _check_length(length: int, start: int, stop: int) -> None:
     if length != stop - start:
-        raise ShortReadError(f"bytes {start} to {stop} of the shard gave {max(length, 0)} bytes")
+        raise _short_read(length, start, stop)
 
 
 class ZarrSource:
@@ -158,11 +162,10 @@ class ZarrSource:
     def stream(self, chunks: Sequence[Chunk], cost: Fetched) -> Iterator[Any]:
         """Raw chunks of one object one after another, blocking; each is valid until the next is asked for."""
         if self._files is not None:
-            yield from self._from_files(self._files, chunks, cost)
-            return
+            return self._from_files(self._files, chunks, cost)
         fetched = self.read(chunks)
         cost.gets, cost.bytes = cost.gets + fetched.gets, cost.bytes + fetched.bytes
-        yield from fetched.drain()
+        return fetched.drain()
 
     def _from_files(self, files: LocalFiles, chunks: Sequence[Chunk], cost: Fetched) -> Iterator[Any]:
         """Straight from the file system: a range that is not wanted is never cheaper than one call more."""
@@ -177,9 +180,12 @@ class ZarrSource:
         spans = [None] * len(chunks) if index is None else self.stored.ranges_in_shard(index, chunks, shard)
         for raw, span in zip(files.ranges(key, spans), spans, strict=True):
             if span is not None:
+                start, stop = span
                 length = -1 if raw is None else raw.nbytes
-                _check_length(length, *span)
-                cost.gets, cost.bytes = cost.gets + 1, cost.bytes + length
+                if length != stop - start:
+                    raise _short_read(length, start, stop)
+                cost.gets += 1
+                cost.bytes += length
             yield raw
 
     async def aread(self, chunks: Sequence[Chunk], gap: int = MIB) -> Fetched:
@@ -290,8 +296,7 @@ class ZarrSource:
 
     def decode_into(self, raw: Any, out: npt.NDArray[Any]) -> bool:
         """Decode one chunk into given memory, if its codecs can."""
-        stored = self.stored
-        return raw is not None and stored.decodable and out.dtype == stored.dtype and stored.decode_into(raw, out)
+        return out.dtype == self.dtype and self.stored.decode_into(raw, out)
 
     def forget_pending(self) -> None:
         """Read the index of a shard anew where whoever reads it is stuck."""

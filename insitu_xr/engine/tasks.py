@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,12 +11,10 @@ import numpy.typing as npt
 from insitu_xr.engine.board import Load
 from insitu_xr.engine.decode import Job, VariableReader
 from insitu_xr.engine.events import Meter
-from insitu_xr.engine.fetch import Fetched
 from insitu_xr.engine.gather import Gatherer
 from insitu_xr.engine.pacing import Pace
 from insitu_xr.engine.placing import Sink, SlotSink, SpreadSink
 from insitu_xr.engine.slots import Ledger, SlotStore
-from insitu_xr.errors import ReadError
 from insitu_xr.geometry.grid import IntArray
 from insitu_xr.limits import Limits
 from insitu_xr.plan.arrays import Key
@@ -87,64 +84,6 @@ class Task:
     load: Load[Any]
     job: Job
     sink: Sink
-
-
-class Tally:
-    """What some jobs cost, gathered without a lock."""
-
-    __slots__ = ("absent", "bytes_decoded", "cost", "decode_seconds", "decodes", "read_seconds", "reads")
-
-    def __init__(self) -> None:
-        self.cost = Fetched([])
-        self.reads = self.decodes = self.absent = self.bytes_decoded = 0
-        self.read_seconds = self.decode_seconds = 0.0
-
-    def totals(self) -> dict[str, float]:
-        """Everything by the names of the statistics."""
-        own = {name: getattr(self, name) for name in self.__slots__ if name != "cost"}
-        return {**own, "gets": self.cost.gets, "bytes_read": self.cost.bytes, "store_seconds": self.read_seconds}
-
-
-class Failed(Exception):
-    """A job failed; carries the error for the batch that needs it."""
-
-    def __init__(self, error: ReadError) -> None:
-        super().__init__(error)
-        self.error = error
-
-
-def failure_of(job: Job, error: BaseException, doing: str) -> ReadError:
-    """The error to raise at the batch that needs a job."""
-    failure = job.failure(error, doing)
-    failure.__cause__ = error
-    return failure
-
-
-def carry_out(task: Task, raws: Iterator[Any], tally: Tally) -> None:
-    """Take the raw chunks of a job one after another, decode each and put it in its place.
-
-    Raises
-    ------
-    Failed
-        If a chunk could not be read or decoded.
-    """
-    job, sink, clock = task.job, task.sink, time.perf_counter
-    place, number, read, decode = job.reader.place, 0, 0.0, 0.0
-    doing, at = "read", clock()
-    try:
-        for raw in raws:
-            doing, began = "decoded", clock()
-            read += began - at
-            tally.bytes_decoded += place(job, number, raw, sink)
-            tally.absent += raw is None
-            doing, at, number = "read", clock(), number + 1
-            decode += at - began
-    except BaseException as error:
-        raise Failed(failure_of(job, error, doing)) from None
-    tally.read_seconds += read
-    tally.decode_seconds += decode
-    tally.reads += number
-    tally.decodes = tally.reads - tally.absent
 
 
 @dataclass(slots=True, eq=False)

@@ -12,10 +12,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from insitu_xr.engine.carrying import Failed, Tally, carry_out, failure_of
 from insitu_xr.engine.fetch import Fetched
 from insitu_xr.engine.flights import on_event_loop
 from insitu_xr.engine.remote import RemoteReads
-from insitu_xr.engine.tasks import Failed, Tally, Task, Tools, carry_out, failure_of
+from insitu_xr.engine.tasks import Task, Tools
 from insitu_xr.errors import ReadError
 
 #: what a thread does outside the lock; returns what is left to note under it

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from insitu_xr.engine.carrying import Placing
 from insitu_xr.engine.decode import Part, VariableReader, crop
 from insitu_xr.engine.fetch import BlockSource
 from insitu_xr.engine.placing import SlotSink
@@ -70,8 +71,9 @@ def placed(reader: VariableReader, unit: int) -> list[Any]:
     rows = np.full((*layout.row_shape, *layout.field_shape), -1, layout.spec.dtype)
     sink = SlotSink(rows, reader.unit(unit).counts)
     for job in reader.jobs(unit):
+        placing = Placing(job, sink)
         for number, raw in enumerate(job.source.read(job.chunks).drain()):
-            assert reader.place(job, number, raw, sink) > 0
+            assert placing.place(number, raw) > 0
     count = layout.units[0].rows(unit)
     assert (rows[count:] == -1).all()
     return list(rows[:count].tolist())
