@@ -122,14 +122,11 @@ class BlockStore:
             return np.empty(shape, dtype)
         with self._lock:
             self._collect()
-            waiting = self._free.get(size)
-            block = waiting.pop() if waiting else None
+            block = self._waiting(size)
             if block is None:
                 # Fresh memory takes the place of memory that waits.
                 self._make_room(size)
-            else:
-                self._held -= size
-            self._given += size
+            self._given += size if block is None else block.size
         if block is None:
             block = _Block(size, self._fresh)
         owner = block.kind.from_buffer(block.memory, block.start)
@@ -137,6 +134,15 @@ class BlockStore:
         lease.block = block
         self._leases[id(lease)] = lease
         return np.ndarray(shape, dtype, buffer=owner)
+
+    def _waiting(self, size: int) -> _Block | None:
+        """The smallest block that is large enough and not far too large; so a last, short batch has one."""
+        fits = [k for k, blocks in self._free.items() if blocks and size <= k <= 2 * size]
+        if not fits:
+            return None
+        block = self._free[min(fits)].pop()
+        self._held -= block.size
+        return block
 
     def _collect(self) -> None:
         """Sort in what came back."""

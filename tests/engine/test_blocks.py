@@ -96,6 +96,22 @@ def test_what_is_given_out_leaves_less_room_for_what_waits() -> None:
     assert other.nbytes == 2 * size
 
 
+def test_a_short_batch_is_put_into_memory_of_a_full_one() -> None:
+    """Fresh memory for it would not only cost its pages, but take the place of a full one's."""
+    rows = 4 * SHAPE[0]
+    store = BlockStore(2 * 8 * rows)
+    full = [store.array((rows,), np.dtype("f8")) for _ in range(2)]
+    addresses = {address_of(array) for array in full}
+    del full
+    short = store.array((rows * 2 // 3,), np.dtype("f8"))
+    assert address_of(short) in addresses
+    again = store.array((rows,), np.dtype("f8"))
+    assert {address_of(short), address_of(again)} == addresses
+    del again
+    tiny = store.array((rows // 2 - 1,), np.dtype("f8"))
+    assert address_of(tiny) not in addresses, "more than half of it would be wasted"
+
+
 def test_ceilings_add_up_while_their_owners_live() -> None:
     class Owner:
         pass
