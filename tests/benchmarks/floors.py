@@ -12,7 +12,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -120,10 +120,26 @@ class Buffers:
 
 
 class Floor:
-    """Reads a local store as fast as can be."""
+    """Reads a local store as fast as can be.
 
-    def __init__(self, folder: Path, names: Iterable[str], *, quarter: bool = False, copies: int = 1) -> None:
+    Parameters
+    ----------
+    decode : callable, optional
+        Decodes into a given array, in place of numcodecs.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        names: Iterable[str],
+        *,
+        quarter: bool = False,
+        copies: int = 1,
+        decode: Callable[[Any, Array], Any] | None = None,
+    ) -> None:
         plans = [Plan.of(folder, name) for name in names]
+        if decode is not None:
+            plans = [replace(plan, decode=decode) for plan in plans]
         self._regions = {plan.name: region_of(plan.shape, quarter) for plan in plans}
         self._copies = copies
         self._jobs = [job for plan in plans for job in jobs_of(plan, plan.cells(self._regions[plan.name]))]

@@ -14,7 +14,6 @@ import statistics
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -22,13 +21,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tests.benchmarks import terms
+from tests.benchmarks import steps, terms
 from tests.benchmarks.cases import Case
 from tests.benchmarks.engines import Source, open_with_xarray
 from tests.benchmarks.floors import Floor
 from tests.benchmarks.layouts import Layout, write
 from tests.benchmarks.report import HEAD, digits, table
 from tests.benchmarks.results import machine
+from tests.benchmarks.terms import timed
 
 ROOT = Path(__file__).parents[2]
 #: 102 kB to a chunk
@@ -73,7 +73,7 @@ def profile(folder: Path, options: argparse.Namespace) -> Path:
     name = "performance-profile.md"
     page: Path = (ROOT / "docs" / "explanation" if options.publish else options.out) / name
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(markdown(found), encoding="utf-8")
+    page.write_text(f"{markdown(found)}\n{steps.markdown(folder, options.scale)}\n", encoding="utf-8")
     return page
 
 
@@ -147,13 +147,6 @@ def measure(path: Path, layout: Layout) -> Overhead:
         gather=per_chunk * stats.gather_seconds,
         functions=tuple(sampled(lambda: [epoch() for _ in range(3)])),
     )
-
-
-def timed(act: Any) -> float:
-    """Seconds that something takes."""
-    began = time.perf_counter()
-    act()
-    return time.perf_counter() - began
 
 
 def sampled(act: Any) -> list[tuple[str, float]]:

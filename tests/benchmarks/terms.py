@@ -61,13 +61,16 @@ def _aligned(size: int) -> npt.NDArray[np.uint8]:
     return memory[first : first + size]
 
 
+def timed(act: Any) -> float:
+    """Seconds that something takes."""
+    began = time.perf_counter()
+    act()
+    return time.perf_counter() - began
+
+
 def _median(act: Callable[[], Any]) -> float:
     act()
-    found = []
-    for _ in range(ROUNDS):
-        began = time.perf_counter()
-        act()
-        found.append(time.perf_counter() - began)
+    found = [timed(act) for _ in range(ROUNDS)]
     return 1e6 * statistics.median(found) * UNIT / LARGE
 
 
