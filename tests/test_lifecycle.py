@@ -14,6 +14,7 @@ import pytest
 import xarray as xr
 
 import insitu_xr  # noqa: F401  (registers the accessor)
+from insitu_xr.engine.executor import BATCHES_AT_ONCE
 from insitu_xr.errors import ClosedError, InsituError, ReadError
 from insitu_xr.testing import CountingStore, FailingStore, GatedStore, assert_batches_equal
 from insitu_xr.testing.oracle import assert_same
@@ -339,6 +340,17 @@ def test_interpreter_exit_in_the_middle_is_silent(way: str) -> None:
     one_thread = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200, env=one_thread)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_many_steps_in_a_row_that_need_no_read_of_their_own() -> None:
+    """One chunk fills more batches than are planned at once, so threads come to rest with many of them unplanned."""
+    long = StoredVariable("t2m", ("time", "y", "x"), (1600, 64, 64), chunks=(800, 64, 64))
+    ds = StoredDataset((long,), times=tuple(range(1600)), sizes={"y": 64, "x": 64}).open()
+    with ds.insitu.loader(variables=["t2m"], sample_dim="time", batch_size=1) as loader:
+        assert loader.plan.spread is not None
+        assert loader.plan.spread.depth > 2 * BATCHES_AT_ONCE
+        for epoch in range(3):
+            assert sum(len(batch) for batch in loader) == 1600, epoch
 
 
 def test_an_epoch_begins_before_all_of_it_is_planned() -> None:

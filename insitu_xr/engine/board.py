@@ -111,6 +111,10 @@ class Board[Work, Piece]:
         """Whether the next batch should be planned: the queue is short and the batch will be wanted."""
         return self._queued_jobs < jobs_ahead and self.planned < self.end
 
+    def lacks_plan(self, few: int) -> bool:
+        """Whether few jobs are left, and batches that may be open are not planned: nothing else may happen."""
+        return self._queued_jobs <= few and self.planned < min(self.end, self.asked + self.depth)
+
     def plan(self, loads: list[Load[Work]]) -> None:
         """Add the next batch with the loads that it needs first."""
         number = self.planned

@@ -113,6 +113,8 @@ class VariableReader:
         #: per stored array: its cells, by the job that they belong to
         self._jobs = [self._together(k) for k in range(len(parts))]
         self._shapes = [self._chunk_shape(k) for k in range(len(parts))]
+        #: whether all chunks of a stored array have one shape
+        self.even = None not in self._shapes
 
     def _permutation(self, part: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Order that brings the kept stored axes to (sample dims, field dims), and the new axes to insert."""
@@ -143,7 +145,7 @@ class VariableReader:
                     source is None or (isinstance(source, slice) and _is_whole(source, grid.length(chunk)))
                     for source, grid, chunk in zip(cell.source, segment.grids, cell.chunk, strict=True)
                 ),
-                _is_contiguous(cell.target, self.layout.field_shape),
+                is_contiguous(cell.target, self.layout.field_shape),
             )
             for cell in self.layout.cells[part]
         )
@@ -199,11 +201,6 @@ class VariableReader:
             return scratch
         return job.source.decode(raw, self.chunk(job.cells[number].cell, job.unit))
 
-    @property
-    def even(self) -> bool:
-        """Whether all chunks of a stored array have one shape."""
-        return None not in self._shapes
-
     def peek(self, unit: int, row: int, cell: Cell) -> npt.NDArray[Any]:
         """Read one row of one chunk the way it is read for a batch, blocking.
 
@@ -252,13 +249,26 @@ def _is_whole(chosen: Any, length: int) -> bool:
     return bool(chosen.indices(length) == (0, length, 1))
 
 
-def _is_contiguous(target: tuple[Any, ...], field: tuple[int, ...]) -> bool:
-    """Whether a part of the field lies in one piece; position lists give a copy, which does not."""
-    if any(isinstance(t, np.ndarray) for t in target):
-        return False
-    # Only the strides are looked at, so the memory is never touched.
-    part: npt.NDArray[np.bool_] = np.empty(field, bool)[target]
-    return part.flags.c_contiguous
+def is_contiguous(target: Sequence[slice | IntArray], field: Sequence[int]) -> bool:
+    """Whether a part of a field in C order lies in one piece.
+
+    Examples
+    --------
+    >>> is_contiguous((slice(2, 4), slice(0, 3)), (8, 3)), is_contiguous((slice(2, 4), slice(0, 2)), (8, 3))
+    (True, False)
+    >>> is_contiguous((slice(2, 3), slice(0, 2)), (8, 3)), is_contiguous((np.array([2, 3]), slice(0, 3)), (8, 3))
+    (True, False)
+    """
+    one = True  # so far, a single position along each axis
+    for chosen, size in zip(target, field, strict=True):
+        if isinstance(chosen, np.ndarray):
+            return False
+        start, stop, step = chosen.indices(size)
+        length = len(range(start, stop, step))
+        if (length > 1 and step != 1) or (not one and length != size):
+            return False
+        one = one and length == 1
+    return True
 
 
 def crop(decoded: npt.NDArray[Any], selection: Sequence[slice | IntArray | int]) -> npt.NDArray[Any]:

@@ -24,8 +24,8 @@ from insitu_xr.plan.spread import Spread
 #: small reads that a thread takes at once, and the bytes of their chunks, at most
 GROUP_JOBS = 16
 GROUP_BYTES = 2 << 20
-#: jobs that are planned beyond the one whose turn it is, and batches that are planned at once
-JOBS_AHEAD = 64
+#: jobs that are planned beyond the one whose turn it is, once there are few; and batches that are planned at once
+JOBS_AHEAD, FEW_JOBS = 64, 32
 BATCHES_AT_ONCE = 16
 #: more batches may be open once threads were idle for this part of the time for want of them
 IDLE_PART = 0.1
@@ -151,7 +151,8 @@ class Executor(Workers):
         board = self._board
         if board.deliverable() or board.delivered >= board.end or self._closed:
             self._ready.notify()
-        if self._idle and (self._arrived or board.has_part() or board.peek_read() or board.gather_ready() is not None):
+        waits = self._arrived or board.has_part() or board.peek_read() or board.gather_ready() is not None
+        if self._idle and (waits or board.lacks_plan(FEW_JOBS)):
             self._work.notify()
 
     def _next_action(self) -> Action | None:
@@ -173,13 +174,13 @@ class Executor(Workers):
     def _plan_ahead(self) -> None:
         """Plan more where few jobs are left: many batches at once, for the first costs several times what others do.
 
-        The first read waits for the first batch alone, and no read waits for many batches that need none.
+        The first read waits for the first batch alone, and a batch that may be delivered for no more than are open.
         """
         board = self._board
-        if board.planned and board.queued > JOBS_AHEAD // 2:
+        if board.planned and board.queued > FEW_JOBS:
             return
         jobs, batches = (JOBS_AHEAD, BATCHES_AT_ONCE) if board.planned else (1, 1)
-        while batches and board.wants_plan(jobs):
+        while board.wants_plan(jobs) and (batches > 0 or board.lacks_plan(FEW_JOBS)):
             self._plan_batch()
             batches -= 1
 

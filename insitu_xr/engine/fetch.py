@@ -69,7 +69,7 @@ class Source(Protocol):
     def stream(self, chunks: Sequence[Chunk], cost: Fetched) -> Iterator[Any]:
         """Raw chunks of one object one after another, blocking; each is valid until the next is asked for.
 
-        What they cost is added to ``cost``.
+        What they cost is added to ``cost``. Nothing is read, and nothing raised, before the first is asked for.
         """
 
     async def aread(self, chunks: Sequence[Chunk], gap: int = MIB) -> Fetched:
@@ -163,9 +163,12 @@ class ZarrSource:
         """Raw chunks of one object one after another, blocking; each is valid until the next is asked for."""
         if self._files is not None:
             return self._from_files(self._files, chunks, cost)
+        return self._from_store(chunks, cost)
+
+    def _from_store(self, chunks: Sequence[Chunk], cost: Fetched) -> Iterator[Any]:
         fetched = self.read(chunks)
         cost.gets, cost.bytes = cost.gets + fetched.gets, cost.bytes + fetched.bytes
-        return fetched.drain()
+        yield from fetched.drain()
 
     def _from_files(self, files: LocalFiles, chunks: Sequence[Chunk], cost: Fetched) -> Iterator[Any]:
         """Straight from the file system: a range that is not wanted is never cheaper than one call more."""

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from insitu_xr.engine.carrying import Failed, Tally, carry_out, failure_of
@@ -120,6 +121,8 @@ class Workers:
                 self._lock.release()
                 try:
                     note = action()
+                except BaseException as error:  # no job's, and nobody may wait for ever because of it
+                    note = partial(self._broken, error)
                 finally:
                     self._lock.acquire()
                 self._guarded(note)

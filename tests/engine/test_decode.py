@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from insitu_xr.engine.carrying import Placing
-from insitu_xr.engine.decode import Part, VariableReader, crop
+from insitu_xr.engine.decode import Part, VariableReader, crop, is_contiguous
 from insitu_xr.engine.fetch import BlockSource
 from insitu_xr.engine.placing import SlotSink
 from insitu_xr.errors import ReadError, VerificationError
@@ -51,6 +51,20 @@ def test_axes_are_cropped_independently(drawn: tuple[tuple[int, ...], list[Any]]
     assert cropped.tolist() == expected.tolist()
     if cropped.ndim and not any(isinstance(c, np.ndarray) for c in chosen):
         assert np.shares_memory(cropped, values)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 4), st.integers(0, 3), st.integers(1, 4), st.sampled_from([1, 1, 2, -1])), max_size=4
+    )
+)
+def test_a_part_is_contiguous_where_numpy_says_so(axes: list[tuple[int, int, int, int]]) -> None:
+    field = tuple(size for size, *_ in axes)
+    target = tuple(
+        slice(None, None, -1) if step < 0 else slice(min(first, size - 1), first + n, step)
+        for size, first, n, step in axes
+    )
+    assert is_contiguous(target, field) == np.empty(field)[target].flags.c_contiguous
 
 
 def reader_of(*functions: Any, dtype: str = "i8", value: str = "i8") -> tuple[VariableReader, np.ndarray[Any, Any]]:

@@ -6,13 +6,16 @@ import asyncio
 import random
 import threading
 import time
+from dataclasses import replace
 from typing import Any, override
 
 import numpy as np
 import pytest
 
+from insitu_xr.engine.fetch import ZarrSource
 from insitu_xr.errors import ReadError
 from insitu_xr.limits import Limits
+from insitu_xr.loader import Loader
 from insitu_xr.testing import CountingStore, FailingStore, GatedStore, InterceptingStore, assert_batches_equal
 from insitu_xr.testing.writing import StoredDataset, StoredVariable
 from tests.engine.loaders import loader_with
@@ -237,3 +240,22 @@ def test_no_more_reads_are_in_flight_than_allowed(max_inflight: int) -> None:
                 gates.open_gate(key)
         gates.open_all()
         assert len(list(batches)) == 4
+
+
+class BrokenSource(ZarrSource):
+    """Fails where no read is under way yet, which no source should."""
+
+    @override
+    def stream(self, chunks: Any, cost: Any) -> Any:
+        raise ZeroDivisionError("at once")
+
+
+def test_what_belongs_to_no_read_is_raised_rather_than_waited_for() -> None:
+    loader = loader_with(Limits(), stored().open(), variables=["a"], batch_size=4)
+    whole = loader._materials
+    broken = [replace(part, source=BrokenSource(part.source.stored.array)) for part in whole.parts["a"]]  # type: ignore[attr-defined]
+    materials = replace(whole, parts={"a": broken})
+    with Loader(loader.plan, materials, loader.context, Limits()) as other:
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError, match="at once"):
+                list(other)
