@@ -31,7 +31,9 @@ ALIGNMENT = 64
 
 def _ordinary(size: int) -> npt.NDArray[np.uint8]:
     """Fresh memory straight from the system, which has it back once it is let go of; a heap might keep it."""
-    memory = mmap.mmap(-1, size)
+    # Private: what a forked child writes must not be seen here.
+    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+    memory = mmap.mmap(-1, size, **private)
     if size >= HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without large pages
             memory.madvise(mmap.MADV_HUGEPAGE)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import random
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -47,6 +50,26 @@ def test_no_more_waits_than_the_limit() -> None:
     del arrays
     gc.collect()
     assert 0 < store.waiting_bytes <= store.limit
+
+
+FORKED = """
+import os, sys
+import numpy as np
+from insitu_xr.engine.blocks import BlockStore
+array = BlockStore(1 << 24).array((1 << 20,), np.dtype("u1"))
+array[...] = 1
+child = os.fork()
+if not child:
+    array[...] = 2
+    os._exit(0)
+os.waitpid(child, 0)
+sys.exit(int((array != 1).any()))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+def test_what_a_forked_child_writes_is_its_own() -> None:
+    assert subprocess.run([sys.executable, "-c", FORKED], check=False).returncode == 0
 
 
 def test_many_threads() -> None:
