@@ -1,5 +1,5 @@
 # Every target makes the environment it needs, says so, and uses it again the next time: see .ci/env.
-.PHONY: help demo example-finetune test check docs pytest bench clean
+.PHONY: help demo example-finetune test check types docs pytest bench clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -18,10 +18,13 @@ example-finetune:  ## train a U-Net on half a gigabyte of weather, then on real 
 	@python=$(finetune_python) && set -x && "$$python" -m examples.finetune.train --size full --data weather --out finetune_output/weather $(FINETUNE) && \
 	"$$python" -m examples.finetune.train --size full --data iris --init finetune_output/weather/checkpoint.pt --out finetune_output/iris $(FINETUNE)
 
-test: check docs pytest  ## everything: what .ci/run runs
+test: check types docs pytest  ## everything: what .ci/run runs
 
 check:           ## under a minute: format, lint, types, layers, architecture
 	@python=$(test_python) && .ci/check "$$python"
+
+types:           ## types of tests and examples as well
+	@python=$(test_python) && set -x && MYPY_NUM_WORKERS=2 "$$python" -m mypy
 
 docs:            ## build docs/_build/html, warnings are errors
 	@python=$(test_python) && set -x && "$$python" -m sphinx -q -W -n --keep-going -E -b html docs docs/_build/html

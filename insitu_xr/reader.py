@@ -6,40 +6,34 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from insitu_xr.asking import GROUP, Asking, parts_of
+from insitu_xr.asking import Asking, parts_of
 from insitu_xr.batch import Batch, BatchContext
-from insitu_xr.engine.access import Access, Copy, Errand, Ticket, Visit
+from insitu_xr.engine.access import Access, Ticket
 from insitu_xr.engine.blocks import BLOCKS
 from insitu_xr.engine.events import Meter, Statistics
 from insitu_xr.engine.pacing import Pace
 from insitu_xr.engine.slots import Ledger, SlotStore
 from insitu_xr.engine.tasks import Tools
+from insitu_xr.errands import Errands, Sorter, Visitor
 from insitu_xr.errors import ClosedError, RequestError
-from insitu_xr.geometry.grid import IntArray
 from insitu_xr.geometry.times import Lead
 from insitu_xr.limits import Limits, format_bytes
 from insitu_xr.materials import Materials
 from insitu_xr.pickling import dumps, loads
 from insitu_xr.plan.arrays import Key
 from insitu_xr.plan.budget import Budget
-from insitu_xr.plan.foresight import Address, Foresight, Located
-from insitu_xr.plan.reads import AccessGroup, sample_coordinates
-from insitu_xr.plan.request import Request, Take
-
-#: what is to be done with each unit
-Errands = dict[Address, list[Errand]]
-#: called with the name of a variable, the number of a field, and the field
-Visitor = Callable[[str, int, npt.NDArray[Any]], None]
+from insitu_xr.plan.foresight import Foresight, Located
+from insitu_xr.plan.reads import AccessGroup
+from insitu_xr.plan.request import Request
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +72,7 @@ class Reader:
         self._readable = readable
         self._request, self._groups = readable.request, readable.groups
         self._asking = Asking(readable.request)
-        self._number = {group.first.spec.name: k for k, group in enumerate(readable.groups)}
+        self._sorter = Sorter(readable.groups, readable.materials.memory)
         self._meter, self._ledger = Meter(), Ledger(readable.budget.ceiling)
         self._lock = threading.Lock()
         self._foresight: Foresight | None = None
@@ -157,7 +151,7 @@ class Reader:
             If the reader was closed, or this is a fork of its process.
         """
         request = self._requested(anchors, leads, variables)
-        arrays, errands, located = self._prepare(request)
+        arrays, errands, located = self._sorter.copies(request)
         self._wait(errands, located)
         return self._batch(request, arrays)
 
@@ -173,7 +167,7 @@ class Reader:
         When it is cancelled, what only it needs is not read any more.
         """
         request = self._requested(anchors, leads, variables)
-        arrays, errands, located = self._prepare(request)
+        arrays, errands, located = self._sorter.copies(request)
         await self._await(errands, located)
         return self._batch(request, arrays)
 
@@ -207,7 +201,7 @@ class Reader:
         [(0, 9), (1, 1)]
         """
         request = self._requested(anchors, leads, variables)
-        self._wait(*self._visits(request, function))
+        self._wait(*self._sorter.visits(request, function))
 
     async def avisit(
         self,
@@ -219,22 +213,7 @@ class Reader:
     ) -> None:
         """Like :meth:`visit`, without blocking the event loop; the function is called on threads of the reader."""
         request = self._requested(anchors, leads, variables)
-        await self._await(*self._visits(request, function))
-
-    def _visits(self, request: Request, function: Visitor) -> tuple[Errands, Sequence[Located]]:
-        located, errands = self._locations(request), Errands()
-        for number, units, rows in located:
-            show = partial(function, self._groups[number].first.spec.name)
-            for unit, places in _by_unit(units):
-                errands[Address(number, unit)] = [Visit(show, places, rows[places])]
-        for take in request.takes:
-            if take.variable not in self._number:
-                shape = (len(request), len(take.columns), *request.field_shape(take.variable))
-                values = np.empty(shape, request.variables[take.variable].dtype)
-                self._from_memory(request, replace(take, windowed=True), values)
-                for k, field in enumerate(values.reshape(-1, *shape[2:])):
-                    function(take.variable, k, field)
-        return errands, located
+        await self._await(*self._sorter.visits(request, function))
 
     def _wait(self, errands: Errands, located: Sequence[Located]) -> None:
         """Have errands done and wait for it."""
@@ -289,63 +268,6 @@ class Reader:
             )
         return self._asking.request(anchors, leads, variables)
 
-    # -- from samples to units -----------------------------------------------------------------------------------
-
-    def _locations(self, request: Request) -> list[Located]:
-        """Group, and unit and row of every sample and lead, shape (samples * leads,)."""
-        samples, found = np.arange(len(request)), []
-        alike: dict[tuple[int, ...], tuple[IntArray, IntArray]] = {}
-        for take in request.takes:
-            number = self._number.get(take.variable)
-            if number is None:
-                continue
-            layout = self._groups[number].first
-            key = tuple(map(id, layout.units))
-            if key not in alike:
-                each = [layout.locate(sample_coordinates(request, layout, samples, c)) for c in take.columns]
-                units, rows = (np.stack(part, axis=1).ravel() for part in zip(*each, strict=True))
-                alike[key] = units, rows
-            found.append((number, *alike[key]))
-        return found
-
-    def _prepare(self, request: Request) -> tuple[dict[Key, npt.NDArray[Any]], Errands, Sequence[Located]]:
-        """The arrays of a batch, what is to be copied into them, and where it lies."""
-        arrays: dict[Key, npt.NDArray[Any]] = {}
-        copies = Errands()
-        for take in request.takes:
-            spec, field = request.variables[take.variable], request.field_shape(take.variable)
-            lead = (len(take.columns),) if take.windowed else ()
-            arrays[take.group, take.variable] = BLOCKS.array((len(request), *lead, *field), spec.dtype)
-            if take.variable not in self._number:
-                self._from_memory(request, take, arrays[take.group, take.variable])
-        located, alike = self._locations(request), dict[int, list[tuple[int, IntArray]]]()
-        for number, units, rows in located:
-            name = self._groups[number].first.spec.name
-            out = arrays[GROUP, name].reshape(len(units), *request.field_shape(name))
-            if id(units) not in alike:
-                alike[id(units)] = list(_by_unit(units))
-            for unit, places in alike[id(units)]:
-                copies[Address(number, unit)] = [Copy(out, places, rows[places])]
-        for name in request.statics:
-            static = request.field_shape(name)
-            out = arrays["statics", name] = BLOCKS.array(static, request.variables[name].dtype)
-            if name in self._number:
-                zero = np.zeros(1, np.int64)
-                copies[Address(self._number[name], 0)] = [Copy(out[None], zero, zero)]
-            else:
-                out[...] = self._readable.materials.memory[name]
-        return arrays, copies, located
-
-    def _from_memory(self, request: Request, take: Take, out: npt.NDArray[Any]) -> None:
-        dims = request.variables[take.variable].dims
-        along = [d for d in request.sample_dims if d in dims]
-        axes = [dims.index(d) for d in along]
-        values = np.moveaxis(self._readable.materials.memory[take.variable], axes, range(len(axes)))
-        for k, column in enumerate(take.columns):
-            every = request.coordinates(np.arange(len(request)), column)
-            index = tuple(every[request.sample_dims.index(d)] for d in along)
-            out[(slice(None), k) if take.windowed else ...] = values[index]
-
     # -- what is known beforehand --------------------------------------------------------------------------------
 
     @contextmanager
@@ -375,7 +297,7 @@ class Reader:
         [[[0.0, 1.0]], [[1.0, 2.0]]]
         """
         asked = [self._requested(*parts_of(each)) for each in requests]
-        found = Foresight(self._groups, [self._locations(request) for request in asked])
+        found = Foresight(self._groups, [self._sorter.locations(request) for request in asked])
         with self._lock:
             if self._foresight is not None:
                 raise RequestError("a reader must have one plan at a time, but got a second one; leave the first one")
@@ -409,12 +331,3 @@ class Reader:
 def _restore(blob: bytes) -> Reader:
     """Undo ``Reader.__reduce__``: a reader without threads or memory, as it was when it was made."""
     return Reader(loads(blob))
-
-
-def _by_unit(units: IntArray) -> Iterator[tuple[int, IntArray]]:
-    """Distinct units, and the places at which each occurs."""
-    order = np.argsort(units, kind="stable")
-    ordered = units[order]
-    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(units)], strict=True):
-        yield int(ordered[start]), order[start:stop]
