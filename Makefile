@@ -20,7 +20,7 @@ example-finetune:  ## train a U-Net on half a gigabyte of weather, then on real 
 
 test: check types docs pytest  ## everything: what .ci/run runs
 
-check:           ## under a minute: format, lint, types, layers, architecture
+check:           ## under a minute: format, lint, types of the package, layers, architecture
 	@python=$(test_python) && .ci/check "$$python"
 
 types:           ## types of tests and examples as well
