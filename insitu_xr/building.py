@@ -13,10 +13,11 @@ import xarray as xr
 
 from insitu_xr.absence import without_absent
 from insitu_xr.batch import BatchContext, Forecast
+from insitu_xr.engine._zarr import chunk_grids
 from insitu_xr.engine.decode import Part
 from insitu_xr.engine.fetch import BlockSource, ZarrSource
 from insitu_xr.errors import DtypeError, InsituError, RequestError
-from insitu_xr.geometry.axes import StoredAxes
+from insitu_xr.geometry.axes import StoredAxes, selection_key
 from insitu_xr.geometry.grid import AxisGrid
 from insitu_xr.limits import Limits, parse_bytes, remote_limits
 from insitu_xr.loader import Loader
@@ -44,7 +45,7 @@ from insitu_xr.resolving import (
 from insitu_xr.resolving.catalog import Catalog
 from insitu_xr.resolving.roles import lead_times, roles_of
 from insitu_xr.sources import Source
-from insitu_xr.tracing import TracedVariable, trace
+from insitu_xr.tracing import Segment, TracedVariable, trace
 from insitu_xr.tracing.foreign import hinted_chunks, reader
 from insitu_xr.tracing.identity import PLAIN, identity
 from insitu_xr.transforming import Transform, declared, transforms_of
@@ -316,9 +317,19 @@ def _unplannable(traced: TracedVariable, sample_dims: tuple[str, ...]) -> str:
     """Why a stored variable has to be read through xarray after all."""
     if traced.concat_dim is not None and traced.concat_dim not in sample_dims:
         return f"several stores along {traced.concat_dim!r}, which is not drawn along"
-    fed = {d for segment in traced.segments for d in segment.axis_dims}
-    missing = [d for d in sample_dims if d in traced.dims and d not in fed]
-    return f"{missing[0]!r} is not stored" if missing else ""
+    for dim in (d for d in sample_dims if d in traced.dims):
+        if any(dim not in segment.axis_dims for segment in traced.segments):
+            return f"{dim!r} is not stored"
+        # All stores that follow one another share their units along the other dimensions.
+        if dim != traced.concat_dim and len({_cut(segment, dim) for segment in traced.segments}) > 1:
+            return f"several stores whose chunks along {dim!r} differ"
+    return ""
+
+
+def _cut(segment: Segment, dim: str) -> object:
+    """How the positions along a dimension fall into the chunks of a stored array."""
+    axis = segment.axis_dims.index(dim)
+    return selection_key(chunk_grids(segment.array)[axis], segment.index[axis])
 
 
 def _stored(

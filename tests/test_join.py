@@ -510,6 +510,37 @@ def test_stores_that_overlap_are_refused(tmp_path: Path) -> None:
         lazy.insitu.plan(variables=["t"], leads=["1D"])
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    chunks=st.lists(st.integers(1, 9), min_size=2, max_size=3),
+    step=st.sampled_from([None, slice(None, None, 2), [0, 1, 3, 7, 8], [5, 2, 2, 11]]),
+    drawn=st.sampled_from(["time", ("time", "number"), ("number", "time"), "number"]),
+    data=st.data(),
+)
+def test_stores_that_are_cut_differently_along_another_dimension(
+    chunks: list[int], step: Any, drawn: Any, data: st.DataObject
+) -> None:
+    parts = []
+    for k, chunk in enumerate(chunks):
+        values = np.arange(4 * 12 * 2).reshape(4, 12, 2) + 1000.0 * (k + 1)
+        store = MemoryStore()
+        xr.Dataset({"t": (("time", "number", "x"), values)}, {"time": np.arange(4) + 4 * k}).to_zarr(
+            store, encoding={"t": {"chunks": (data.draw(st.integers(1, 4)), chunk, 2)}}, consolidated=False
+        )
+        parts.append(xr.open_zarr(store, consolidated=False))
+    ds = xr.concat(parts, "time")
+    ds = ds if step is None else ds.isel(number=step)
+    truth = ds.t.transpose(*np.atleast_1d(drawn).tolist(), ...).values
+    with ds.insitu.loader(variables=["t"], sample_dim=drawn, batch_size=5, shuffle=True) as loader:
+        alike = len({*chunks}) == 1 or "number" not in drawn
+        assert "time" not in drawn or ("in place" if alike else "chunks along 'number' differ") in repr(loader.plan)
+        seen = 0
+        for batch in loader:
+            seen += len(batch)
+            np.testing.assert_array_equal(batch["t"], truth[tuple(np.atleast_2d(batch.positions.T))])
+    assert seen == len(loader.plan.request)
+
+
 def test_a_join_reads_every_chunk_once() -> None:
     days, stores, streams = pd.date_range("2000-01-01", periods=60), [], {}
     for name, chunk in (("a", 7), ("b", 13)):

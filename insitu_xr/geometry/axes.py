@@ -30,6 +30,12 @@ class StoredAxes:
         return int(np.prod([g.longest for g in self.grids], dtype=np.int64))
 
 
+def selection_key(grid: AxisGrid, index: int | IntArray) -> tuple[object, ...]:
+    """What tells a selection along a stored axis, and how it falls into chunks, from others."""
+    chosen = index if isinstance(index, int) else index.tobytes()
+    return grid.extent, grid.size, grid.starts is not None and grid.starts.tobytes(), chosen
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class AxisUnits:
     """How the positions along one sample dimension fall into chunks.

@@ -10,8 +10,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from insitu_xr.geometry.axes import AxisUnits, Cell, StoredAxes, axis_units, field_cells
-from insitu_xr.geometry.grid import AxisGrid, IntArray
+from insitu_xr.geometry.axes import AxisUnits, Cell, StoredAxes, axis_units, field_cells, selection_key
+from insitu_xr.geometry.grid import IntArray
 from insitu_xr.plan.request import Request, VariableSpec
 
 NEVER = np.iinfo(np.int64).max
@@ -111,7 +111,7 @@ class _Cutter:
     def cells(self, stored: StoredAxes, sample_dims: tuple[str, ...], field_dims: tuple[str, ...]) -> tuple[Cell, ...]:
         """Chunks of the field that a stored array supplies."""
         along = [
-            (dim,) if dim in sample_dims else (dim, *_key(grid, index))
+            (dim,) if dim in sample_dims else (dim, *selection_key(grid, index))
             for dim, grid, index in zip(stored.dims, stored.grids, stored.index, strict=True)
         ]
         key = (sample_dims, field_dims, *along)
@@ -127,7 +127,7 @@ class _Cutter:
             index = segment.index[axis]
             assert isinstance(index, np.ndarray)
             parts.append((segment.grids[axis], index))
-        key = (dim, self._request.columns_of(spec.name), *(_key(*part) for part in parts))
+        key = (dim, self._request.columns_of(spec.name), *(selection_key(*part) for part in parts))
         if key not in self._units:
             self._units[key] = axis_units(parts, self._needed(spec, dim))
         return self._units[key]
@@ -141,12 +141,6 @@ class _Cutter:
         else:
             needed[request.anchors[:, axis]] = True
         return needed
-
-
-def _key(grid: AxisGrid, index: int | IntArray) -> tuple[object, ...]:
-    """What tells a selection along a stored axis from others."""
-    chosen = index if isinstance(index, int) else index.tobytes()
-    return grid.extent, grid.size, grid.starts is not None and grid.starts.tobytes(), chosen
 
 
 def layout_of(request: Request, spec: VariableSpec, cutter: _Cutter | None = None) -> Layout:
