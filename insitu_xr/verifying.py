@@ -31,17 +31,18 @@ def verify(catalog: Catalog, request: Request, groups: Sequence[AccessGroup], ma
     VerificationError
         Names the variable and the first difference.
     """
-    for group in groups:
-        stored = [layout for layout in group.layouts if layout.spec.kind == "stored"]
-        known = {layout.spec.name: _Known.of(layout, materials) for layout in stored}
-        if all(k.seen() for k in known.values()):
-            continue
-        for name, reader in materials.readers([group]).items():
-            if name in known and not known[name].seen() and _verify(catalog[name], request, reader.layout, reader):
-                known[name].note()
-    # This thread reads nothing more; those that do can use its memory.
-    RAW.release()
-    DECODED.release()
+    try:
+        for group in groups:
+            stored = [layout for layout in group.layouts if layout.spec.kind == "stored"]
+            fresh = {x.spec.name: known for x in stored if not (known := _Known.of(x, materials)).seen()}
+            readers = materials.readers([group]) if fresh else {}
+            for name, known in fresh.items():
+                if _verify(catalog[name], request, readers[name].layout, readers[name]):
+                    known.note()
+    finally:
+        # For now this thread reads nothing more; those that do can use its memory.
+        RAW.release()
+        DECODED.release()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

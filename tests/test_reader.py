@@ -11,8 +11,9 @@ import random
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, override
 
 import numpy as np
 import pandas as pd
@@ -24,7 +25,9 @@ from hypothesis import strategies as st
 from zarr.storage import LocalStore, MemoryStore
 
 import insitu_xr
+from insitu_xr.engine.fetch import ZarrSource
 from insitu_xr.errors import CeilingError, ClosedError, ReadError, RequestError, UnknownNameError
+from insitu_xr.reader import Reader
 from insitu_xr.testing import CountingStore, FailingStore, GatedStore, expected_group
 from insitu_xr.testing.oracle import assert_same
 from insitu_xr.testing.strategies import datasets, selections, windows
@@ -59,6 +62,33 @@ def opened(store: Any) -> xr.Dataset:
 def beyond_the_first(key: str) -> bool:
     """Whether a key is of t2m, but not its first chunk, which is read when a reader is made."""
     return key.startswith("t2m/c/") and not key.endswith("c/0/0/0")
+
+
+class BrokenSource(ZarrSource):
+    """Fails where no chunk is read yet, as no source should."""
+
+    broken = True
+
+    @override
+    def stream(self, chunks: Any, cost: Any) -> Any:
+        if self.broken:
+            raise ZeroDivisionError("at once")
+        return super().stream(chunks, cost)
+
+
+def test_an_error_that_belongs_to_no_chunk_is_raised_and_leaves_nothing_behind(memory: MemoryStore) -> None:
+    with opened(memory).insitu.reader(["t2m"]) as whole:
+        readable = whole._readable
+        source = BrokenSource(readable.materials.parts["t2m"][0].source.stored.array)  # type: ignore[attr-defined]
+        parts = {"t2m": [replace(readable.materials.parts["t2m"][0], source=source)]}
+        with Reader(replace(readable, materials=replace(readable.materials, parts=parts))) as reader:
+            for tries in range(1, 4):
+                with pytest.raises(ZeroDivisionError, match="at once"):
+                    reader.read(TIMES[:3])
+                assert reader.stats.resident_bytes <= tries * readable.groups[0].slot_bytes
+            source.broken = False
+            expected = whole.read(TIMES[:3])["t2m"]
+            np.testing.assert_array_equal(reader.read(TIMES[:3])["t2m"], expected)
 
 
 def chunks_of(positions: Any, names: int = 2, chunk: int = 4) -> int:

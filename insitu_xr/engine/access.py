@@ -18,7 +18,7 @@ from insitu_xr.engine.decode import Job
 from insitu_xr.engine.shelf import Shelf
 from insitu_xr.engine.tasks import SlotPlace, Task, Tools
 from insitu_xr.engine.workers import Action, Workers
-from insitu_xr.errors import ClosedError, ReadError
+from insitu_xr.errors import ClosedError
 from insitu_xr.geometry.grid import IntArray
 from insitu_xr.plan.foresight import Address, Foreseen
 
@@ -115,7 +115,7 @@ class _Coming(Load[Job]):
 
     address: Address = NOWHERE
     flights: dict[Task, Any] = field(default_factory=dict)
-    failure: ReadError | None = None
+    failure: BaseException | None = None
     given_up: bool = False
 
 
@@ -255,7 +255,7 @@ class Access(Workers):
         assert isinstance(task.load, _Coming)
         self._ended(task.load, task)
 
-    def _failed(self, task: Task, error: ReadError) -> None:
+    def _failed(self, task: Task, error: BaseException) -> None:
         assert isinstance(task.load, _Coming)
         if not task.load.given_up:
             task.load.failure = task.load.failure or error

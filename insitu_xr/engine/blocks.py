@@ -19,9 +19,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from insitu_xr.limits import format_bytes
+
 #: arrays smaller than this come from the ordinary allocator, which is as fast for them
 SMALL_BYTES = 256 << 10
-#: from this size on, large pages are asked for, as numpy does
+#: from this size on, large pages are asked for
 HUGE_BYTES = 4 << 20
 #: memory that waits is at most this, whatever the ceilings
 MOST_BYTES = 1 << 30
@@ -33,7 +35,13 @@ def _ordinary(size: int) -> npt.NDArray[np.uint8]:
     """Fresh memory straight from the system, which has it back once it is let go of; a heap might keep it."""
     # Private: what a forked child writes must not be seen here.
     private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-    memory = mmap.mmap(-1, size, **private)
+    try:
+        memory = mmap.mmap(-1, size, **private)
+    except OSError as error:
+        raise MemoryError(
+            f"memory must be free for an array of {format_bytes(size)}, but got {error.strerror}; lower memory= or "
+            "batch_size="
+        ) from error
     if size >= HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without large pages
             memory.madvise(mmap.MADV_HUGEPAGE)
@@ -117,29 +125,48 @@ class BlockStore:
         with self._lock:
             self._collect()
 
-    def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """An array with undefined content, contiguous in C order."""
+    def array(self, shape: tuple[int, ...], dtype: np.dtype[Any], *, roomy: bool = False) -> npt.NDArray[Any]:
+        """An array with undefined content, contiguous in C order.
+
+        Parameters
+        ----------
+        roomy : bool
+            Whether memory that is up to twice as large will do, as for the last, short batch of an epoch.
+
+        Raises
+        ------
+        MemoryError
+            Says how much there is not.
+        """
         size = math.prod(shape) * dtype.itemsize
         if size < SMALL_BYTES or dtype.hasobject:
             return np.empty(shape, dtype)
         with self._lock:
             self._collect()
-            block = self._waiting(size)
+            block = self._waiting(size, 2 * size if roomy else size)
             if block is None:
                 # Fresh memory takes the place of memory that waits.
                 self._make_room(size)
             self._given += size if block is None else block.size
         if block is None:
-            block = _Block(size, self._fresh)
+            block = self._new(size)
         owner = block.kind.from_buffer(block.memory, block.start)
         lease = _Lease(owner, self._returned.append)
         lease.block = block
         self._leases[id(lease)] = lease
         return np.ndarray(shape, dtype, buffer=owner)
 
-    def _waiting(self, size: int) -> _Block | None:
-        """The smallest block that is large enough and not far too large; so a last, short batch has one."""
-        fits = [k for k, blocks in self._free.items() if blocks and size <= k <= 2 * size]
+    def _new(self, size: int) -> _Block:
+        try:
+            return _Block(size, self._fresh)
+        except BaseException:
+            with self._lock:
+                self._given -= size
+            raise
+
+    def _waiting(self, size: int, most: int) -> _Block | None:
+        """The smallest block that is large enough and not too large."""
+        fits = [k for k, blocks in self._free.items() if blocks and size <= k <= most]
         if not fits:
             return None
         block = self._free[min(fits)].pop()

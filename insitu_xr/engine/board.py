@@ -107,9 +107,9 @@ class Board[Work, Piece]:
 
     # -- planning ------------------------------------------------------------------------------------------------
 
-    def wants_plan(self, jobs_ahead: int) -> bool:
-        """Whether the next batch should be planned: the queue is short and the batch will be wanted."""
-        return self._queued_jobs < jobs_ahead and self.planned < self.end
+    def wants_plan(self, jobs_ahead: int, batches_ahead: int) -> bool:
+        """Whether the next batch should be planned: the queue is short, and the batch will be wanted before long."""
+        return self._queued_jobs < jobs_ahead and self.planned < min(self.end, self.asked + self.depth + batches_ahead)
 
     def lacks_plan(self, few: int) -> bool:
         """Whether few jobs are left, and batches that may be open are not planned: nothing else may happen."""

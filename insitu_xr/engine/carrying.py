@@ -75,28 +75,20 @@ class Tally:
         return {**own, "gets": self.cost.gets, "bytes_read": self.cost.bytes, "store_seconds": self.read_seconds}
 
 
-class Failed(Exception):
-    """A job failed; carries the error for the batch that needs it."""
-
-    def __init__(self, error: ReadError) -> None:
-        super().__init__(error)
-        self.error = error
-
-
-def failure_of(job: Job, error: BaseException, doing: str) -> ReadError:
-    """The error to raise at the batch that needs a job."""
-    failure = job.failure(error, doing)
+def failure_of(job: Job, error: BaseException, doing: str, number: int = 0) -> ReadError:
+    """The error to raise at the batch that needs a job of which so many chunks were placed."""
+    failure = job.failure(error, doing, number)
     failure.__cause__ = error
     return failure
 
 
-def carry_out(task: Task, raws: Iterator[Any], tally: Tally) -> None:
+def carry_out(task: Task, raws: Iterator[Any], tally: Tally) -> ReadError | None:
     """Take the raw chunks of a job one after another, decode each and put it in its place.
 
-    Raises
-    ------
-    Failed
-        If a chunk could not be read or decoded.
+    Returns
+    -------
+    ReadError or None
+        Why a chunk could not be read or decoded, if one could not.
     """
     place, clock = Placing(task.job, task.sink).place, time.perf_counter
     number = absent = decoded = 0
@@ -111,10 +103,11 @@ def carry_out(task: Task, raws: Iterator[Any], tally: Tally) -> None:
             doing, ended = "read", clock()
             read, decode, at = read + began - at, decode + ended - began, ended
     except BaseException as error:
-        raise Failed(failure_of(task.job, error, doing)) from None
+        return failure_of(task.job, error, doing, number)
     tally.read_seconds += read
     tally.decode_seconds += decode
     tally.bytes_decoded += decoded
     tally.absent += absent
     tally.reads += number
     tally.decodes = tally.reads - tally.absent
+    return None

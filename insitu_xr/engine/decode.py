@@ -23,6 +23,11 @@ from insitu_xr.plan.reads import Layout
 
 ValueFunction = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
+#: small chunks are read one after another by one thread, up to these decoded bytes
+GROUP_BYTES = 2 << 20
+#: but never so many that a unit gives fewer jobs than this
+JOBS_PER_UNIT = 16
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
@@ -34,7 +39,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Job:
-    """Chunks of one unit of one variable that are read together: all lie in one stored object."""
+    """Chunks of one unit of one variable that one thread reads: all of one shard, or one object after another."""
 
     reader: VariableReader
     unit: Unit
@@ -52,13 +57,18 @@ class Job:
         return tuple([chunk(c.cell, unit) for c in self.cells])
 
     @property
-    def raw_bytes(self) -> int:
-        """Decoded bytes that the raw chunks stand for, at most."""
+    def decoded_bytes(self) -> int:
+        """Bytes of all its chunks, decoded."""
         return len(self.cells) * self.reader.layout.chunk_bytes
 
-    def failure(self, cause: BaseException, doing: str = "read") -> ReadError:
-        """The error to raise at the batch that needs these chunks."""
-        chunks = self.chunks
+    @property
+    def raw_bytes(self) -> int:
+        """Decoded bytes that the raw chunks held at once stand for, at most."""
+        return self.decoded_bytes if self.source.sharded else self.reader.layout.chunk_bytes
+
+    def failure(self, cause: BaseException, doing: str = "read", number: int = 0) -> ReadError:
+        """The error to raise at the batch that needs these chunks, once so many of them were placed."""
+        chunks = self.chunks if self.source.sharded else self.chunks[number : number + 1]
         key = self.source.key(chunks[0])
         where = chunks[0] if len(chunks) == 1 else f"{chunks[0]} to {chunks[-1]}"
         name = self.reader.layout.spec.name
@@ -151,10 +161,11 @@ class VariableReader:
         )
 
     def _together(self, part: int) -> list[tuple[PartCell, ...]]:
-        """Cells that are read together: some of those in one stored object, which are the same for all units."""
+        """Cells that are read by one job, which are the same for all units."""
         cells, source = self._part_cells(part), self.parts[part].source
         if not source.sharded:
-            return [(cell,) for cell in cells]
+            most = min(GROUP_BYTES // max(1, self.layout.chunk_bytes), len(cells) // JOBS_PER_UNIT)
+            return [*itertools.batched(cells, max(1, most) if source.synchronous else 1)]
         origin = [tuple(max(k, 0) for k in cell.cell.chunk) for cell in cells]
         by_object: dict[Chunk, list[PartCell]] = defaultdict(list)
         for cell, stored in zip(cells, source.objects_of(origin), strict=True):

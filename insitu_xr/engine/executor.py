@@ -11,22 +11,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from insitu_xr.engine.board import Board, Load
-from insitu_xr.engine.decode import Job
+from insitu_xr.engine.decode import GROUP_BYTES, Job
 from insitu_xr.engine.gather import Part, arena_rows
 from insitu_xr.engine.tasks import BatchPlace, Machine, OpenBatch, Place, Ready, SlotPlace, Task
 from insitu_xr.engine.workers import Action, Workers
-from insitu_xr.errors import ReadError
 from insitu_xr.geometry.grid import IntArray
 from insitu_xr.plan.reads import AccessGroup
 from insitu_xr.plan.schedule import Residency
 from insitu_xr.plan.spread import Spread
 
-#: small reads that a thread takes at once, and the bytes of their chunks, at most
+#: small reads that a thread takes at once, at most
 GROUP_JOBS = 16
-GROUP_BYTES = 2 << 20
-#: jobs that are planned beyond the one whose turn it is, once there are few; and batches that are planned at once
+#: jobs that are planned beyond the one whose turn it is, once there are few
 JOBS_AHEAD, FEW_JOBS = 64, 32
-BATCHES_AT_ONCE = 16
+#: batches that are planned at once, and beyond those that may be open: many of them may need no read of their own
+BATCHES_AT_ONCE, BATCHES_AHEAD = 16, 256
 #: more batches may be open once threads were idle for this part of the time for want of them
 IDLE_PART = 0.1
 
@@ -180,7 +179,7 @@ class Executor(Workers):
         if board.planned and board.queued > FEW_JOBS:
             return
         jobs, batches = (JOBS_AHEAD, BATCHES_AT_ONCE) if board.planned else (1, 1)
-        while board.wants_plan(jobs) and (batches > 0 or board.lacks_plan(FEW_JOBS)):
+        while board.wants_plan(jobs, BATCHES_AHEAD) and (batches > 0 or board.lacks_plan(FEW_JOBS)):
             self._plan_batch()
             batches -= 1
 
@@ -253,11 +252,11 @@ class Executor(Workers):
         What is paid per action, the lock and the waking of others, is then paid once for several chunks; but never so
         many that another thread is left without any, nor any of a later batch, which this one would wait for.
         """
-        tasks, size = [first], first.job.raw_bytes
+        tasks, size = [first], first.job.decoded_bytes
         most = min(GROUP_JOBS, self._board.queued // (2 * len(self._threads)))
         while len(tasks) < most and (found := self._board.peek_read()) is not None:
             load, job = found
-            size += job.raw_bytes
+            size += job.decoded_bytes
             if size > GROUP_BYTES or load.batch != first.load.batch or not job.source.synchronous:
                 break
             task = self._next_read()
@@ -269,7 +268,7 @@ class Executor(Workers):
         if self._board.read_done(task.load) and isinstance(task.load.where, SlotPlace):
             task.load.where.store.finish(task.load.where.slot, task.load.where.unit)
 
-    def _failed(self, task: Task, error: ReadError) -> None:
+    def _failed(self, task: Task, error: BaseException) -> None:
         self._board.fail(task.load.batch, error)
 
     # -- outside the lock; returns what is left to note under it --------------------------------------------------

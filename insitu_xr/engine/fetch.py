@@ -67,9 +67,10 @@ class Source(Protocol):
         """Read chunks of one object, blocking."""
 
     def stream(self, chunks: Sequence[Chunk], cost: Fetched) -> Iterator[Any]:
-        """Raw chunks of one object one after another, blocking; each is valid until the next is asked for.
+        """Raw chunks one after another, blocking; each is valid until the next is asked for.
 
-        What they cost is added to ``cost``. Nothing is read, and nothing raised, before the first is asked for.
+        Those of shards must lie in one; others are objects of their own. What they cost is added to ``cost``. Nothing
+        is read, and nothing raised, before the first is asked for.
         """
 
     async def aread(self, chunks: Sequence[Chunk], gap: int = MIB) -> Fetched:
@@ -160,25 +161,26 @@ class ZarrSource:
                 steps.throw(error)
 
     def stream(self, chunks: Sequence[Chunk], cost: Fetched) -> Iterator[Any]:
-        """Raw chunks of one object one after another, blocking; each is valid until the next is asked for."""
+        """Raw chunks, of one shard or each an object, one after another; each is valid until the next is asked for."""
         if self._files is not None:
             return self._from_files(self._files, chunks, cost)
         return self._from_store(chunks, cost)
 
     def _from_store(self, chunks: Sequence[Chunk], cost: Fetched) -> Iterator[Any]:
-        fetched = self.read(chunks)
-        cost.gets, cost.bytes = cost.gets + fetched.gets, cost.bytes + fetched.bytes
-        yield from fetched.drain()
+        for together in [chunks] if self.sharded else [[chunk] for chunk in chunks]:
+            fetched = self.read(together)
+            cost.gets, cost.bytes = cost.gets + fetched.gets, cost.bytes + fetched.bytes
+            yield from fetched.drain()
 
     def _from_files(self, files: LocalFiles, chunks: Sequence[Chunk], cost: Fetched) -> Iterator[Any]:
         """Straight from the file system: a range that is not wanted is never cheaper than one call more."""
-        key = self.key(chunks[0])
         if not self.sharded:
-            raw = files.whole(key)
-            cost.gets, cost.bytes = cost.gets + 1, cost.bytes + (0 if raw is None else raw.nbytes)
-            yield raw
+            for chunk in chunks:
+                raw = files.whole(self.key(chunk))
+                cost.gets, cost.bytes = cost.gets + 1, cost.bytes + (0 if raw is None else raw.nbytes)
+                yield raw
             return
-        (shard,) = self.objects_of(chunks[:1])
+        (shard,), key = self.objects_of(chunks[:1]), self.key(chunks[0])
         index = self._drive(self._index(shard, cost), key)
         spans = [None] * len(chunks) if index is None else self.stored.ranges_in_shard(index, chunks, shard)
         for raw, span in zip(files.ranges(key, spans), spans, strict=True):

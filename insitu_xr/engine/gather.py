@@ -113,7 +113,9 @@ class Gatherer:
 
     def allocate(self, n: int) -> dict[Key, npt.NDArray[Any]]:
         """Fresh arrays for a batch."""
-        return {key: self._blocks.array(shape, dtype) for key, (shape, dtype) in self._outline(n).arrays.items()}
+        return {
+            key: self._blocks.array(shape, dtype, roomy=True) for key, (shape, dtype) in self._outline(n).arrays.items()
+        }
 
     def batch_bytes(self, n: int) -> int:
         """Bytes of all arrays of a batch."""

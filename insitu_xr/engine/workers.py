@@ -9,16 +9,15 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from insitu_xr.engine.carrying import Failed, Tally, carry_out, failure_of
+from insitu_xr.engine.carrying import Tally, carry_out, failure_of
 from insitu_xr.engine.fetch import Fetched
 from insitu_xr.engine.flights import on_event_loop
 from insitu_xr.engine.remote import RemoteReads
 from insitu_xr.engine.tasks import Task, Tools
-from insitu_xr.errors import ReadError
 
 #: what a thread does outside the lock; returns what is left to note under it
 Action = Callable[[], Callable[[], None]]
@@ -70,7 +69,7 @@ class Workers:
         """A job is in place."""
         raise NotImplementedError
 
-    def _failed(self, task: Task, error: ReadError) -> None:
+    def _failed(self, task: Task, error: BaseException) -> None:
         """A job failed."""
         raise NotImplementedError
 
@@ -121,7 +120,7 @@ class Workers:
                 self._lock.release()
                 try:
                     note = action()
-                except BaseException as error:  # no job's, and nobody may wait for ever because of it
+                except BaseException as error:  # nobody may wait for ever because of it
                     note = partial(self._broken, error)
                 finally:
                     self._lock.acquire()
@@ -164,7 +163,9 @@ class Workers:
         self._hold(task.job.raw_bytes)
         return self._remote.launch(task.job, self._refused, lambda *end: self._landed(task, *end))
 
-    def _note(self, done: Sequence[Task], failed: Sequence[tuple[Task, ReadError]], tally: Tally, held: int) -> None:
+    def _note(
+        self, done: Sequence[Task], failed: Sequence[tuple[Task, BaseException]], tally: Tally, held: int
+    ) -> None:
         """Some jobs ended."""
         self._release(held)
         self._m.meter.add(**tally.totals())
@@ -199,28 +200,33 @@ class Workers:
         """Read and place on this thread."""
         tally = Tally()
         done: list[Task] = []
-        failed: list[tuple[Task, ReadError]] = []
+        failed: list[tuple[Task, BaseException]] = []
         for task in tasks:
-            try:
-                carry_out(task, task.job.source.stream(task.job.chunks, tally.cost), tally)
+            failure = _carried(task, partial(task.job.source.stream, task.job.chunks, tally.cost), tally)
+            if failure is None:
                 done.append(task)
-            except Failed as failure:
-                failed.append((task, failure.error))
+            else:
+                failed.append((task, failure))
         return lambda: self._note(done, failed, tally, held)
 
     def _place(self, task: Task, fetched: Fetched) -> Callable[[], None]:
         """Place what arrived from the loop."""
         job, tally = task.job, Tally()
         tally.cost = fetched
-        failed: list[tuple[Task, ReadError]] = []
-        try:
-            carry_out(task, fetched.drain(), tally)
-        except Failed as failure:
-            failed.append((task, failure.error))
+        failure = _carried(task, fetched.drain, tally)
         tally.read_seconds = 0.0  # it was counted when it landed
 
         def note() -> None:
             self._remote.placed(job)
-            self._note([] if failed else [task], failed, tally, job.raw_bytes + job.reader.layout.place_bytes)
+            done, failed = ([task], []) if failure is None else ([], [(task, failure)])
+            self._note(done, failed, tally, job.raw_bytes + job.reader.layout.place_bytes)
 
         return note
+
+
+def _carried(task: Task, raws: Callable[[], Iterator[Any]], tally: Tally) -> BaseException | None:
+    """Carry a job out; returns what went wrong, for those who need it must see it rather than wait for ever."""
+    try:
+        return carry_out(task, raws(), tally)
+    except BaseException as error:  # of no chunk: a fault of a source, or ours
+        return error

@@ -126,13 +126,45 @@ def test_a_short_batch_is_put_into_memory_of_a_full_one() -> None:
     full = [store.array((rows,), np.dtype("f8")) for _ in range(2)]
     addresses = {address_of(array) for array in full}
     del full
-    short = store.array((rows * 2 // 3,), np.dtype("f8"))
+    short = store.array((rows * 2 // 3,), np.dtype("f8"), roomy=True)
     assert address_of(short) in addresses
     again = store.array((rows,), np.dtype("f8"))
     assert {address_of(short), address_of(again)} == addresses
     del again
-    tiny = store.array((rows // 2 - 1,), np.dtype("f8"))
+    tiny = store.array((rows // 2 - 1,), np.dtype("f8"), roomy=True)
     assert address_of(tiny) not in addresses, "more than half of it would be wasted"
+
+
+def test_memory_that_is_counted_by_its_own_size_is_never_larger() -> None:
+    """A slot or scratch in a larger block would hold more than its ceiling knows of."""
+    rows = 4 * SHAPE[0]
+    store = BlockStore(2 * 8 * rows)
+    full = store.array((rows,), np.dtype("f8"))
+    address = address_of(full)
+    del full
+    smaller = store.array((rows * 2 // 3,), np.dtype("f8"))
+    assert address_of(smaller) != address
+
+
+def test_memory_that_there_is_not_is_named_and_not_counted() -> None:
+    store = BlockStore(1 << 30)
+    for _ in range(3):
+        with pytest.raises(MemoryError, match=r"must be free for an array of .* TiB, but got .*; lower memory="):
+            store.array((1 << 62,), np.dtype("u1"))
+    array = store.array(SHAPE, np.dtype("f8"))
+    del array
+    assert store.waiting_bytes == 8 * SHAPE[0]
+
+
+def test_what_a_thread_gives_back_serves_others() -> None:
+    mine = ThreadMemory()
+    address = address_of(mine.take(SMALL_BYTES))
+    before = BLOCKS.waiting_bytes
+    owner = threading.Event()  # anything that can be referred to weakly
+    BLOCKS.share(owner, 1 << 30)
+    mine.release()
+    assert BLOCKS.waiting_bytes == before + SMALL_BYTES
+    assert address_of(BLOCKS.array((SMALL_BYTES,), np.dtype("u1"))) == address
 
 
 def test_ceilings_add_up_while_their_owners_live() -> None:

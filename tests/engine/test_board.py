@@ -44,7 +44,7 @@ class Epoch(RuleBasedStateMachine):
         if self.spread is not None:
             depth = max(depth, self.spread.window)
             self.depth_at_most = max(depth, self.depth_at_most)
-        self.jobs_ahead = data.draw(st.integers(1, 4))
+        self.jobs_ahead, self.batches_ahead = data.draw(st.integers(1, 4)), data.draw(st.integers(0, 3))
         self.lazy, self.few_jobs = data.draw(st.booleans()), data.draw(st.integers(0, 3))
         self.jobs_per_load = data.draw(st.integers(1, 2))
         self.board: Board[Work, int] = Board(n_batches, depth)
@@ -75,7 +75,9 @@ class Epoch(RuleBasedStateMachine):
 
     def can_plan(self) -> bool:
         # Whoever plans no more than must be planned comes to the end as well.
-        return self.board.lacks_plan(self.few_jobs) if self.lazy else self.board.wants_plan(self.jobs_ahead)
+        if self.lazy:
+            return self.board.lacks_plan(self.few_jobs)
+        return self.board.wants_plan(self.jobs_ahead, self.batches_ahead)
 
     def can_read(self) -> bool:
         return self.board.peek_read() is not None

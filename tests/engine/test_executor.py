@@ -242,6 +242,27 @@ def test_no_more_reads_are_in_flight_than_allowed(max_inflight: int) -> None:
         assert len(list(batches)) == 4
 
 
+@pytest.mark.parametrize("sync", [True, False])
+def test_a_failure_names_the_chunk_among_many_small_ones(*, sync: bool) -> None:
+    """A thread reads several small chunks one after another; those before and after the one that fails are placed."""
+    tiles = StoredVariable("a", ("time", "y", "x"), (8, 16, 4), chunks=(4, 1, 2))
+    written = StoredDataset((tiles,), times=tuple(range(8)), sizes={"y": 16, "x": 4})
+    failing = FailingStore(written.store, (), sync=sync)
+    ds = written.open(failing)
+    with loader_with(Limits(tries=1), ds, variables=["a"], batch_size=4) as loader:
+        failing.fail({"a/c/1/5/1"})
+        batches = iter(loader)
+        next(batches)
+        with pytest.raises(
+            ReadError, match=r"chunk \(1, 5, 1\) .* 'a/c/1/5/1' could not be read"
+        ) as found:
+            next(batches)
+        assert (found.value.chunk, found.value.key) == ((1, 5, 1), "a/c/1/5/1")
+        failing.recover()
+        for batch, first in zip(loader, (0, 4), strict=True):
+            np.testing.assert_array_equal(batch["a"], ds["a"].isel(time=slice(first, first + 4)))
+
+
 class BrokenSource(ZarrSource):
     """Fails where no read is under way yet, which no source should."""
 
