@@ -24,7 +24,7 @@ check:           ## under a minute: format, lint, types of the package, layers, 
 	@python=$(test_python) && .ci/check "$$python"
 
 types:           ## types of tests and examples as well
-	@python=$(test_python) && set -x && MYPY_NUM_WORKERS=2 "$$python" -m mypy
+	@python=$(test_python) && set -x && MYPY_NUM_WORKERS=$${MYPY_NUM_WORKERS:-2} "$$python" -m mypy
 
 docs:            ## build docs/_build/html, warnings are errors
 	@python=$(test_python) && set -x && "$$python" -m sphinx -q -W -n --keep-going -E -b html docs docs/_build/html

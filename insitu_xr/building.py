@@ -321,7 +321,8 @@ def _unplannable(traced: TracedVariable, sample_dims: tuple[str, ...]) -> str:
         if any(dim not in segment.axis_dims for segment in traced.segments):
             return f"{dim!r} is not stored"
         # All stores that follow one another share their units along the other dimensions.
-        if dim != traced.concat_dim and len({_cut(segment, dim) for segment in traced.segments}) > 1:
+        several = len(traced.segments) > 1 and dim != traced.concat_dim
+        if several and len({_cut(segment, dim) for segment in traced.segments}) > 1:
             return f"several stores whose chunks along {dim!r} differ"
     return ""
 

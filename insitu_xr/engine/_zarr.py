@@ -122,10 +122,10 @@ class StoredArray:
         self.synchronous = reads_synchronously(self.store)
         self.prototype = default_buffer_prototype()
         self._object_grids = _object_grids(array)
-        self.grids = chunk_grids(array) if _sharding(array) is not None else self._object_grids
+        self._sharding = _sharding(array)
+        self.grids = self._object_grids if self._sharding is None else chunk_grids(array)
         #: per shard, its first chunk
         self._first_chunks: dict[tuple[int, ...], list[int]] = {}
-        self._sharding = _sharding(array)
         self.sharded = self._sharding is not None
         self._prefix = f"{array.path}/" if array.path else ""
         metadata: Any = array.metadata
@@ -255,7 +255,7 @@ class StoredArray:
     def decode_into(self, raw: Buffer | npt.NDArray[np.uint8], out: npt.NDArray[Any]) -> bool:
         """Decode one chunk into contiguous memory of its shape and dtype; False where that cannot be done."""
         into = self._into
-        return into is not None and into(raw if isinstance(raw, np.ndarray) else _bytes(raw), out)
+        return into is not None and into(_bytes(raw), out)
 
     @property
     def decodes_into(self) -> bool:

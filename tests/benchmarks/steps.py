@@ -43,8 +43,8 @@ class Decoder:
         if not hasattr(self._own, "decompressor"):
             self._own.decompressor = zstandard.ZstdDecompressor()
         stream = self._own.decompressor.stream_reader(raw)
-        assert stream.readinto(out) == out.nbytes
-        assert not stream.read(1)
+        if stream.readinto(out) != out.nbytes or stream.read(1):
+            raise ValueError("a chunk must decode to its own size")
 
 
 def steps(path: Path, layout: Layout) -> dict[str, Callable[[], Any]]:

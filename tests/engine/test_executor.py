@@ -253,9 +253,7 @@ def test_a_failure_names_the_chunk_among_many_small_ones(*, sync: bool) -> None:
         failing.fail({"a/c/1/5/1"})
         batches = iter(loader)
         next(batches)
-        with pytest.raises(
-            ReadError, match=r"chunk \(1, 5, 1\) .* 'a/c/1/5/1' could not be read"
-        ) as found:
+        with pytest.raises(ReadError, match=r"chunk \(1, 5, 1\) .* 'a/c/1/5/1' could not be read") as found:
             next(batches)
         assert (found.value.chunk, found.value.key) == ((1, 5, 1), "a/c/1/5/1")
         failing.recover()
