@@ -79,7 +79,7 @@ class BrokenSource(ZarrSource):
 def test_an_error_that_belongs_to_no_chunk_is_raised_and_leaves_nothing_behind(memory: MemoryStore) -> None:
     with opened(memory).insitu.reader(["t2m"]) as whole:
         readable = whole._readable
-        source = BrokenSource(readable.materials.parts["t2m"][0].source.stored.array)  # type: ignore[attr-defined]
+        source = BrokenSource(readable.materials.parts["t2m"][0].source.stored.array)
         parts = {"t2m": [replace(readable.materials.parts["t2m"][0], source=source)]}
         with Reader(replace(readable, materials=replace(readable.materials, parts=parts))) as reader:
             for tries in range(1, 4):
