@@ -165,8 +165,9 @@ class BlockStore:
             raise
 
     def _waiting(self, size: int, most: int) -> _Block | None:
-        """The smallest block that is large enough and not too large."""
-        fits = [k for k, blocks in self._free.items() if blocks and size <= k <= most]
+        """The smallest block that is large enough and not too large; a larger one only if all of it may be in use."""
+        room = max(size, min(most, self.limit - self._given))
+        fits = [k for k, blocks in self._free.items() if blocks and size <= k <= room]
         if not fits:
             return None
         block = self._free[min(fits)].pop()

@@ -133,6 +133,11 @@ def test_a_short_batch_is_put_into_memory_of_a_full_one() -> None:
     del again
     tiny = store.array((rows // 2 - 1,), np.dtype("f8"), roomy=True)
     assert address_of(tiny) not in addresses, "more than half of it would be wasted"
+    del short, tiny
+    assert store.waiting_bytes
+    store.limit = 8 * rows - 1
+    short = store.array((rows * 2 // 3,), np.dtype("f8"), roomy=True)
+    assert address_of(short) not in addresses, "what is given out would be more than there may be"
 
 
 def test_memory_that_is_counted_by_its_own_size_is_never_larger() -> None:
