@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from insitu_xr.engine.decode import Part, VariableReader
+from insitu_xr.engine.decode import Job, Part, VariableReader
 from insitu_xr.engine.fetch import ZarrSource
 from insitu_xr.errors import RequestError
 from insitu_xr.plan.reads import Layout, layout_of, sample_coordinates
@@ -62,5 +62,10 @@ def _absent_units(layout: Layout, parts: Sequence[Part]) -> npt.NDArray[np.bool_
         assert isinstance(part.source, ZarrSource)
         present.append(part.source.stored.stored_keys())
     reader = VariableReader(layout, parts, layout.spec.dtype)
-    keys = ([(j.unit.part, j.source.key(j.chunks[0])) for j in reader.jobs(u)] for u in range(layout.n_units))
-    return np.array([not any(key in present[part] for part, key in unit) for unit in keys], bool)
+
+    def stored(job: Job) -> bool:
+        # The chunks of a shard lie in one object.
+        chunks = job.chunks[:1] if job.source.sharded else job.chunks
+        return any(job.source.key(chunk) in present[job.unit.part] for chunk in chunks)
+
+    return np.array([not any(map(stored, reader.jobs(unit))) for unit in range(layout.n_units)], bool)

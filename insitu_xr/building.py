@@ -169,6 +169,11 @@ def make_reader(
     limits = remote_limits(Limits(), max_inflight, hedge)
     traced = _traced(source, asked, computed, dtype, limits)
     request = traced.request
+    if len(traced.catalog.datasets) > 1:
+        raise RequestError(
+            f"a reader must read from one dataset, but got {len(traced.catalog.datasets)} that are joined "
+            f"({', '.join(map(repr, traced.catalog.datasets))}); make a reader of each, or a loader with anchors="
+        )
     groups = tuple(AccessGroup((x,), g.columns) for g in access_groups(request) for x in g.layouts)
     # A read is copied unit by unit, so one of each variable is enough; what it returns is the caller's.
     budget = divide(groups, [1] * len(groups), 0, ceiling, limits)

@@ -76,3 +76,18 @@ def test_an_array_of_zeros_that_was_never_written() -> None:
     assert (batch["z"] == ds.copy()["z"].values).all()
     with pytest.raises(InsituError, match="touching absent data of 'z'"):
         ds.insitu.plan(variables=["z"], sample_dim="t", absent="drop")
+
+
+@pytest.mark.parametrize("shards", [{}, {"shards": (1, 64)}])
+def test_one_stored_chunk_among_many_small_ones_is_enough(shards: dict[str, Any]) -> None:
+    values = np.zeros((4, 64), "f4")
+    values[0], values[2, 3] = 1, 7
+    store = MemoryStore()
+    array = zarr.create_array(
+        store, name="v", shape=(4, 64), chunks=(1, 1), dtype="f4", fill_value=0, dimension_names=("time", "y"), **shards
+    )
+    array[:] = values
+    assert len([key for key in store._store_dict if key.startswith("v/c/")]) == (2 if shards else 65)
+    ds = xr.open_zarr(store, consolidated=False, chunks=None)
+    with ds.insitu.loader(variables=["v"], sample_dim="time", absent="drop") as loader:
+        assert [k for batch in loader for k in batch.positions] == [0, 2]

@@ -541,6 +541,18 @@ def test_stores_that_are_cut_differently_along_another_dimension(
     assert seen == len(loader.plan.request)
 
 
+def test_a_reader_of_joined_datasets_is_refused() -> None:
+    """Labels would be looked up among those of the first dataset alone."""
+    days = pd.date_range("2000-01-01", periods=8, freq="6h")
+    both = insitu_xr.join({"era5": stored(days, "t2m"), "sat": stored(days[::2], "ir")})
+    with pytest.raises(
+        RequestError, match=r"from one dataset, but got 2 that are joined \('era5', 'sat'\); make a reader"
+    ):
+        both.reader(variables=["ir"])
+    with insitu_xr.join({"era5": stored(days, "t2m")}).reader(variables=["t2m"]) as reader:
+        assert reader.read(days[3])["t2m"][0].tolist() == [3.0, 3.01]
+
+
 def test_a_join_reads_every_chunk_once() -> None:
     days, stores, streams = pd.date_range("2000-01-01", periods=60), [], {}
     for name, chunk in (("a", 7), ("b", 13)):

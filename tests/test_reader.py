@@ -64,6 +64,15 @@ def beyond_the_first(key: str) -> bool:
     return key.startswith("t2m/c/") and not key.endswith("c/0/0/0")
 
 
+@pytest.mark.parametrize("label", [[1.5], [2, 0.2], 3.7, [np.nan]])
+def test_a_position_that_is_none_is_refused(label: Any) -> None:
+    ds = xr.Dataset({"w": ("time", np.arange(5) * 1.5)})
+    with ds.insitu.reader(["w"], sample_dim="time") as reader:
+        assert reader.read([3.0, -1])["w"].tolist() == [4.5, 6.0]
+        with pytest.raises(UnknownNameError, match="time"):
+            reader.read(label)
+
+
 class BrokenSource(ZarrSource):
     """Fails where no chunk is read yet, as no source should."""
 

@@ -209,3 +209,26 @@ def test_nested_wrappers_are_seen_through() -> None:
     assert reads_synchronously(WrapperStore(store))
     assert not reads_synchronously(Overlay(store))
     assert not reads_synchronously(WrapperStore(Overlay(store)))
+
+
+@pytest.mark.parametrize("chunks", [None, {}])
+@pytest.mark.parametrize("layout", ["dict", "stacked"])
+def test_a_stored_number_is_a_static(chunks: Any, layout: Any) -> None:
+    """It was written to a copy of its slot, and what had been in the memory before was delivered."""
+    store = MemoryStore()
+    numbers = {"plain": ((), 3.5), "packed": ((), 7.0)}
+    ds = xr.Dataset({"v": ("time", np.arange(4.0)), **numbers})  # type: ignore[dict-item]
+    encoding = {"packed": {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1}}
+    ds.to_zarr(store, consolidated=False, encoding=encoding)  # type: ignore[arg-type]
+    ds = xr.open_zarr(store, chunks=chunks, consolidated=False)
+    for _ in range(3):
+        garbage = [np.full(1, np.nan) for _ in range(50)]  # so that memory that is used again holds something else
+        del garbage
+        with ds.insitu.loader(variables=["v"], statics=[*numbers], sample_dim="time", layout=layout) as loader:
+            (batch,) = loader
+            if layout == "stacked":
+                assert batch.variables.tolist() == [[float(k), 3.5, 7.0] for k in range(4)]
+            else:
+                assert {n: batch.statics[n].tolist() for n in numbers} == {"plain": 3.5, "packed": 7.0}
+        with ds.insitu.reader(["v"], statics=[*numbers], sample_dim="time") as reader:
+            assert {n: reader.read(0).statics[n].tolist() for n in numbers} == {"plain": 3.5, "packed": 7.0}

@@ -48,7 +48,8 @@ class SlotPlace:
 
     def sink(self, job: Job) -> Sink:
         """Where the chunks of a job go."""
-        return SlotSink(self.store.arenas[job.reader.layout.spec.name][self.slot], job.unit.counts)
+        # The ellipsis keeps a number, too, a view of the slot.
+        return SlotSink(self.store.arenas[job.reader.layout.spec.name][self.slot, ...], job.unit.counts)
 
 
 @dataclass(slots=True, eq=False)

@@ -126,10 +126,10 @@ class Lookup:
         if values.dtype.kind not in "iuf":
             raise self._wrong_kind("numbers", given)
         ticks = values.astype(self.axis.ticks.dtype)
+        exact = np.asarray(ticks == values)
         if self.axis.kind == "position":
             ticks = np.where((ticks < 0) & (ticks >= -len(self.axis)), ticks + len(self.axis), ticks)
-            return ticks, np.ones(len(ticks), bool)
-        return ticks, np.asarray(ticks == values)
+        return ticks, exact
 
     def _ticks_of_times(self, given: list[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         if self.axis.calendar:

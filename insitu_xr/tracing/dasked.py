@@ -6,6 +6,9 @@ lines are compared with what the lines predict, and the functions of all tasks a
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections import Counter
 from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 
 #: so many blocks are compared with what the lines predict: all if there are no more, else a random sample
 SAMPLES = 64
+#: but all of them, up to this number, where parts of one array are put together anew: any of them may be an odd one
+MOST_COMPARED = 20_000
 
 Coordinates = tuple[int, ...]
 
@@ -111,6 +116,7 @@ class _Lines:
 
     def __init__(self, data: Any) -> None:
         self._name: str = data.name
+        self._graph: HighLevelGraph = data.dask
         self._numblocks: Coordinates = data.numblocks
         self._bounds = [[0, *accumulate(sizes)] for sizes in data.chunks]
         layers = Layers(data.dask)
@@ -121,8 +127,11 @@ class _Lines:
         self._origin = tuple(next((i for i, size in enumerate(sizes) if size), 0) for sizes in data.chunks)
 
     def trace(self) -> Block:
-        whole = self._resolver.whole(self._name) or self._from_lines()
-        self._compare(whole)
+        whole, places = self._resolver.whole(self._name), self._samples()
+        if whole is None:
+            whole = self._from_lines()
+            places = self._every() if self._recombined() else places
+        self._compare(whole, places)
         return whole
 
     def _from_lines(self) -> Block:
@@ -170,8 +179,25 @@ class _Lines:
             pieces.append(replace(piece, index=tuple(index)))
         return Block(tuple(pieces), base.axis)
 
-    def _compare(self, whole: Block) -> None:
-        for place in self._samples():
+    def _recombined(self) -> bool:
+        """Whether an array comes in by several ways, as where some of its steps are replaced by others.
+
+        Blocks that come by one way are sliced and ordered alike, and each array that comes by one has lines of its own.
+        """
+        ways = Counter({self._name: 1})
+        for layer in reversed(self._graph._toposort_layers()):
+            for below in self._graph.dependencies[layer]:
+                ways[below] += ways[layer]
+        return max(ways.values()) > 1 and sum(n > 1 for n in self._numblocks) > 1
+
+    def _every(self) -> list[Coordinates]:
+        total = math.prod(self._numblocks)
+        if total > MOST_COMPARED:
+            raise NotStoredError("foreign", f"parts of one store are put together anew, in too many blocks ({total})")
+        return [*itertools.product(*map(range, self._numblocks))]
+
+    def _compare(self, whole: Block, places: Iterable[Coordinates]) -> None:
+        for place in places:
             key = [slice(bounds[i], bounds[i + 1]) for bounds, i in zip(self._bounds, place, strict=True)]
             if not same_block(whole.take(key), self._checker.block((self._name, *place))):
                 raise NotStoredError("foreign", "its blocks do not form a selection per dimension")

@@ -342,3 +342,46 @@ def test_a_long_chain_of_layers(store: Any) -> None:
     for _ in range(400):
         array = array.isel(time=slice(None, None, -1))
     np.testing.assert_array_equal(np.asarray(trace(array).segments[0].index[0]), np.arange(12))
+
+
+def members(gap: int, steps: int = 120) -> xr.Dataset:
+    """Three members of one store; in one of them, one step is filled with the step before."""
+    store = MemoryStore()
+    values = np.arange(steps * 3 * 2, dtype="f4").reshape(steps, 3, 2)
+    ds = xr.Dataset({"t": (("time", "number", "x"), values)}, {"time": np.arange(steps), "number": np.arange(3)})
+    ds.to_zarr(store, consolidated=False, encoding={"t": {"chunks": (1, 1, 2)}})
+    opened = xr.open_zarr(store, chunks={}, consolidated=False)
+    parts = [opened.isel(number=[k]) for k in range(3)]
+    filled = parts[1].isel(time=[gap - 1]).assign_coords(time=[gap])
+    parts[1] = xr.concat(
+        [parts[1].isel(time=slice(0, gap)), filled, parts[1].isel(time=slice(gap + 1, None))], "time", **CONCAT
+    )
+    return xr.concat(parts, "number", **CONCAT)
+
+
+@pytest.mark.parametrize("gap", [1, 37, 60, 119])
+def test_one_odd_block_among_hundreds_is_seen(gap: int) -> None:
+    ds = members(gap)
+    traced = trace(ds.t)
+    assert (traced.kind, traced.note) == ("foreign", "its blocks do not form a selection per dimension")
+    assert traced.read is not None
+    np.testing.assert_array_equal(traced.read({"time": slice(gap, gap + 1)}), ds.t.isel(time=[gap]).values)
+
+
+def test_two_steps_swapped_in_one_half_of_the_field() -> None:
+    store = MemoryStore()
+    xr.Dataset({"t": (("time", "x"), np.arange(400.0).reshape(200, 2))}).to_zarr(
+        store, consolidated=False, encoding={"t": {"chunks": (1, 1)}}
+    )
+    ds = xr.open_zarr(store, chunks={}, consolidated=False)
+    swapped = [*range(56), 57, 56, *range(58, 200)]
+    odd = xr.concat([ds.isel(x=[0]), ds.isel(x=[1], time=swapped)], "x", **CONCAT)
+    assert trace(odd.t).kind == "foreign"
+    alike = xr.concat([ds.isel(x=[0], time=swapped), ds.isel(x=[1], time=swapped)], "x", **CONCAT)
+    assert_traces(alike.t, "stored")
+
+
+def test_too_many_blocks_of_parts_put_together_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("insitu_xr.tracing.dasked.MOST_COMPARED", 359)
+    note = "parts of one store are put together anew, in too many blocks (360)"
+    assert (trace(members(60).t).kind, trace(members(60).t).note) == ("foreign", note)
