@@ -361,6 +361,7 @@ def _stored(
         value_itemsize=traced.dtype.itemsize if any(s.functions for s in traced.segments) else 0,
         chunks_per_job=max(1, min(limits.job_bytes // chunk_bytes, max(s.stored.chunks_per_object for s in sources))),
         asynchronous=not all(s.synchronous for s in sources),
+        mixed=len({s.synchronous for s in sources}) > 1,
         encoded_chunk_bytes=encoded.pop() if len(encoded) == 1 else 0,
         note=traced.note,
     )

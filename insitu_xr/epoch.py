@@ -19,6 +19,8 @@ class Course:
 
     executor: Executor
     deliver: Callable[[Ready], Iterator[Batch]]
+    #: the caller's own functions; one that fails loses one batch alone
+    transform: Callable[[Batch], Batch]
 
 
 class Epoch(Iterator[Batch]):
@@ -53,7 +55,7 @@ class Epoch(Iterator[Batch]):
         self._begin(course)
 
     def _begin(self, course: Course) -> None:
-        self._executor, self._deliver = course.executor, course.deliver
+        self._executor, self._deliver, self._transform = course.executor, course.deliver, course.transform
         # The threads refer to the executor, never to this object, so leaving a loop early ends them.
         self._finish = weakref.finalize(self, _finish, course.executor, self._discard, self._bar)
 
@@ -76,6 +78,7 @@ class Epoch(Iterator[Batch]):
         batch = next(self._parts, None)
         if batch is None:
             batch = self._next_step()
+        batch = self._transform(batch)
         if self._bar is not None:
             self._bar.update()
         return batch

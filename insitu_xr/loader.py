@@ -281,15 +281,16 @@ class Loader:
             )
         self._stop_running()
         number, batches = self._epoch, self._batches[self._skip :]
+        keeping, budget = self.plan.keeps(self._begun), self.plan.budget_of(self._begun)
+        # What the caller's own functions refuse here leaves the loader as it was.
+        course = self._course(self.plan, budget, number, batches, keeping, mark) if batches else None
         self._consumed, self._made = (number, self._skip), self._skip
         self._epoch, self._skip = number + 1, 0
-        if not batches:
+        if course is None:
             return None
-        keeping, budget = self.plan.keeps(self._begun), self.plan.budget_of(self._begun)
         self._begun += 1
         bar = progress_bar(len(self), len(self) - len(batches)) if self._progress else None
         singly = partial(self._singly, budget, number, keeping, mark) if self.plan.stride > 1 else None
-        course = self._course(self.plan, budget, number, batches, keeping, mark)
         epoch = Epoch(course, self._machinery.discard, singly, bar)
         self._running = weakref.ref(epoch)
         return epoch
@@ -308,8 +309,10 @@ class Loader:
         keeping: bool,
         mark: Callable[[Place], None],
     ) -> Course:
+        if plan.stride > 1 and batches.start % plan.stride and not plan.fits(budget, epoch, batches):
+            plan = replace(plan, stride=1)
         executor = self._machinery.executor(plan, budget, epoch, batches, self._batches, keeping=keeping)
-        return Course(executor, partial(self._deliver, epoch, batches, plan.stride, mark))
+        return Course(executor, partial(self._deliver, epoch, batches, plan.stride, mark), self._transformed)
 
     def _deliver(
         self, epoch: int, batches: range, stride: int, mark: Callable[[Place], None], ready: Ready
@@ -328,7 +331,7 @@ class Loader:
             meter.add(batches=1, samples=len(samples))
             end = batch * size + len(samples)
             padded = np.arange(end - len(samples), end) >= own if end > own else None
-            yield self._transformed(Batch(self._context, samples, arrays, padded))
+            yield Batch(self._context, samples, arrays, padded)
             batch += 1
 
     def _transformed(self, batch: Batch) -> Batch:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
+from zarr.storage import MemoryStore
 
 import insitu_xr  # noqa: F401  (registers the accessor)
-from insitu_xr.engine.executor import BATCHES_AHEAD, BATCHES_AT_ONCE
+from insitu_xr.engine.executor import AHEAD_BYTES, BATCHES_AHEAD, BATCHES_AT_ONCE, Executor
 from insitu_xr.errors import ClosedError, InsituError, ReadError
 from insitu_xr.testing import CountingStore, FailingStore, GatedStore, assert_batches_equal
 from insitu_xr.testing.oracle import assert_same
@@ -363,3 +367,113 @@ def test_an_epoch_begins_before_all_of_it_is_planned() -> None:
         assert 0 < board.planned <= board.asked + board.depth + BATCHES_AHEAD < board.n_batches == 1000
         assert sum(len(batch) for batch in batches) == 15_999
         assert board.planned == 1000
+
+
+def test_plans_of_batches_ahead_are_small() -> None:
+    """Where a sample is a number, the place of each of its values in memory takes twice as much as the value."""
+    ds = xr.Dataset({"a": ("t", np.arange(40_000, dtype="f4"))})
+    store = MemoryStore()
+    ds.to_zarr(store, consolidated=False, encoding={"a": {"chunks": (5000,)}})
+    ds = xr.open_zarr(store, consolidated=False, chunks=None)
+    with ds.insitu.loader(variables=["a"], sample_dim="t", leads=range(48), batch_size=1024, keep=True) as loader:
+        for _ in range(2):
+            batches = iter(loader)
+            next(batches)
+            executor = loader._running()._executor
+            with executor._lock:
+                held = sum(rows.nbytes for batch in executor._open.values() for rows in batch.rows)
+                depth = executor._board.depth
+            assert 0 < executor._ahead < BATCHES_AHEAD
+            assert held <= AHEAD_BYTES + (depth + 1) * 8 * 1024 * 48
+            del batches
+
+
+def test_threads_rest_while_there_is_no_room_for_another_read() -> None:
+    """They told one another of the read that had no room, for as long as the store took."""
+    gates = GatedStore(stored().store, lambda key: key.startswith("t2m/c/") and "/c/0/" not in key, sync=False)
+    ds = stored().open(gates)
+    loader = ds.insitu.loader(variables=["t2m"], batch_size=4, max_inflight=1)
+    consumer = threading.Thread(target=lambda: [None for _ in loader])
+    consumer.start()
+    gates.wait_until_waiting(1)
+    executor = loader._running()._executor
+    looks = 0
+
+    def counted() -> Any:
+        nonlocal looks
+        looks += 1
+        return Executor._next_action(executor)
+
+    with executor._lock:
+        executor._next_action = counted
+        executor._work.notify()
+    ended = time.monotonic() + 0.2
+    while time.monotonic() < ended:
+        time.sleep(0)  # gives way to the threads
+    gates.open_all()
+    consumer.join(30)
+    loader.close()
+    assert 1 <= looks < 50
+
+
+@pytest.mark.parametrize("way", [None, False], ids=["sync", "async"])
+def test_garbage_collected_by_a_thread_of_its_own_stops_nothing(
+    way: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ds = stored().open(GatedStore(stored().store, lambda key: False, sync=way))
+    armed, took, original = threading.Event(), [], Executor._next_action
+
+    def collecting(self: Executor) -> Any:
+        if armed.is_set():
+            armed.clear()
+            began = time.perf_counter()
+            gc.collect()
+            took.append(time.perf_counter() - began)
+            done.set()
+        return original(self)
+
+    done = threading.Event()
+    monkeypatch.setattr(Executor, "_next_action", collecting)
+    loader = ds.insitu.loader(variables=["t2m"], batch_size=2)
+    epoch = iter(loader)
+    next(epoch)
+    executor, ring = epoch._executor, [epoch]
+    ring.append(ring)
+    gc.disable()
+    try:
+        armed.set()
+        del epoch, ring
+        with executor._lock:
+            executor._work.notify_all()
+        assert done.wait(30)
+    finally:
+        gc.enable()
+    assert took[0] < 5, "close_seconds are 10"
+    assert_batches_equal(loader, ds, sample_dim="time", variables=["t2m"])
+    loader.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no list of open files")
+def test_an_error_that_is_kept_keeps_no_file_open(tmp_path: Any) -> None:
+    array = zarr.create_array(
+        tmp_path / "a.zarr/a", shape=(16, 64), chunks=(1, 16), shards=(4, 64), dtype="f4", dimension_names=("t", "x")
+    )
+    array[:] = np.random.default_rng(0).random((16, 64))
+    (last,) = (tmp_path / "a.zarr/a/c/3").iterdir()
+    content = last.read_bytes()
+    last.write_bytes(b"\xff" * 200 + content[200:])
+    zarr.open_group(tmp_path / "a.zarr", mode="a")
+    ds = xr.open_zarr(tmp_path / "a.zarr", consolidated=False, chunks=None)
+
+    def opened() -> int:
+        links = (f"/proc/self/fd/{k}" for k in os.listdir("/proc/self/fd"))
+        return sum("a.zarr" in os.readlink(link) for link in links if os.path.exists(link))
+
+    kept = []
+    with ds.insitu.loader(variables=["a"], sample_dim="t", batch_size=4) as loader:
+        for _ in range(3):
+            with pytest.raises(ReadError) as found:
+                list(loader)
+            kept.append(found.value)
+    assert [error.key for error in kept] == ["a/c/3/0"] * 3
+    assert opened() == 0

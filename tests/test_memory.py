@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+from zarr.storage import MemoryStore
+
+from insitu_xr.testing import GatedStore
 
 pytestmark = [
     pytest.mark.slow,  # every process reads 100 MiB, epoch after epoch
@@ -103,3 +106,25 @@ def test_memory_does_not_grow_over_twenty_epochs(stores: Path, name: str) -> Non
     grown = measured(stores / name, 120 * MIB, 20)["grown"][3:]
     slope = float(np.polyfit(np.arange(len(grown)), np.array(grown, float), 1)[0])
     assert slope < 0.01 * np.mean(grown), grown
+
+
+@pytest.mark.parametrize("order", [(None, False), (False, None)])
+def test_one_variable_in_stores_that_are_read_in_different_ways(order: tuple[bool | None, ...]) -> None:
+    """Reads on threads and on the loop are both under way; the smallest ceiling has room for both."""
+    parts = []
+    for number, sync in enumerate(order):
+        store, times = MemoryStore(), np.arange(64) + 64 * number
+        values = np.random.default_rng(number).random((64, 5000), "f4")
+        xr.Dataset({"a": (("t", "x"), values)}, {"t": times}).to_zarr(
+            store, consolidated=False, encoding={"a": {"chunks": (16, 5000)}}
+        )
+        parts.append(xr.open_zarr(GatedStore(store, lambda key: False, sync=sync), consolidated=False))
+    ds = xr.concat(parts, "t")
+    request: dict[str, Any] = {"variables": ["a"], "sample_dim": "t", "batch_size": 2, "shuffle": "global"}
+    memory = ds.insitu.plan(**request).minimum_memory
+    with ds.insitu.loader(**request, memory=memory) as loader:
+        assert sum(len(batch) for batch in loader) == 128
+        assert loader.stats.peak_bytes <= memory
+    with ds.insitu.reader(["a"], sample_dim="t", memory=1_280_000) as reader:
+        for at in (100, 3, 100):
+            np.testing.assert_array_equal(reader.read([at])["a"][0], ds.a.isel(t=at).values)

@@ -138,3 +138,27 @@ def test_what_cannot_be_meant_is_refused(ds: xr.Dataset, options: dict[str, Any]
 def test_weights_of_dropped_anchors_do_not_matter(ds: xr.Dataset) -> None:
     late = xr.DataArray(np.ones(N - 2), {"time": TIMES[2:]}, "time")
     assert min(positions(ds, weights=late, leads=["-12h", "0h"])[0]) >= 2
+
+
+def test_a_sampler_that_fails_uses_no_epoch_up() -> None:
+    calls = 0
+
+    def sampler(random: np.random.Generator, n: int) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise ValueError("the third call")
+        return random.permutation(n)
+
+    ds = xr.Dataset({"a": ("t", np.arange(64.0))})
+    drawn = []
+    with ds.insitu.loader(variables=["a"], sample_dim="t", batch_size=16, sampler=sampler, seed=5) as loader:
+        for _ in range(4):
+            try:
+                drawn.append(np.concatenate([batch.positions for batch in loader]).tolist())
+            except ValueError:
+                drawn.append([])
+    failed = drawn.index([])
+    orders = [np.random.default_rng([5, epoch]).permutation(64).tolist() for epoch in range(3)]
+    assert [d for d in drawn if d] == orders
+    assert failed < 3

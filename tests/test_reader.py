@@ -496,3 +496,21 @@ def test_rectilinear_chunks() -> None:
         ds = xr.open_zarr(group.store, chunks=None, consolidated=False)
         with ds.insitu.reader(["a"], sample_dim="time") as reader:
             np.testing.assert_array_equal(reader.read([5, 1, 0])["a"], ds["a"].values[[5, 1, 0]])
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_function_that_fails_is_not_kept_waiting_for_the_rest(
+    error: type[BaseException], memory: MemoryStore
+) -> None:
+    gates = GatedStore(memory, beyond_the_first, sync=False)
+
+    def bad(*_: Any) -> None:
+        raise error("mine")
+
+    with opened(gates).insitu.reader(["t2m"]) as reader:
+        reader.read(TIMES[:1])
+        with pytest.raises(error, match="mine"):
+            reader.visit([TIMES[0], TIMES[20]], bad)
+        gates.open_all()
+        np.testing.assert_array_equal(reader.read(TIMES[20:21])["t2m"], opened(memory)["t2m"][20:21].values)

@@ -217,9 +217,9 @@ def test_a_stored_number_is_a_static(chunks: Any, layout: Any) -> None:
     """It was written to a copy of its slot, and what had been in the memory before was delivered."""
     store = MemoryStore()
     numbers = {"plain": ((), 3.5), "packed": ((), 7.0)}
-    ds = xr.Dataset({"v": ("time", np.arange(4.0)), **numbers})  # type: ignore[dict-item]
+    ds = xr.Dataset({"v": ("time", np.arange(4.0)), **numbers})
     encoding = {"packed": {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1}}
-    ds.to_zarr(store, consolidated=False, encoding=encoding)  # type: ignore[arg-type]
+    ds.to_zarr(store, consolidated=False, encoding=encoding)
     ds = xr.open_zarr(store, chunks=chunks, consolidated=False)
     for _ in range(3):
         garbage = [np.full(1, np.nan) for _ in range(50)]  # so that memory that is used again holds something else

@@ -263,3 +263,24 @@ def test_a_broken_state_is_refused(store: MemoryStore, change: dict[str, Any], m
 def test_what_is_no_state_is_refused(store: MemoryStore, state: Any) -> None:
     with pytest.raises(RequestError, match=r"state must be what state_dict\(\) returned, but got"):
         loader(store).load_state_dict(state)
+
+
+def test_steps_of_several_batches_that_begin_in_the_midst_of_one() -> None:
+    """Small batches are made several at once; slots were counted for steps that begin where a whole epoch begins."""
+    store, n = MemoryStore(), 1024
+    wide, long = np.zeros((n, 16384), "f4"), np.arange(4.0 * n, dtype="f4").reshape(n, 4)
+    ds = xr.Dataset({"a": (("t", "x"), wide), "b": (("t", "y"), long)}, {"t": np.arange(n)})
+    ds.to_zarr(store, consolidated=False, encoding={"a": {"chunks": (16, 16384)}, "b": {"chunks": (256, 4)}})
+    ds = xr.open_zarr(store, consolidated=False, chunks=None)
+    options: dict[str, Any] = {"variables": ["a", "b"], "sample_dim": "t", "batch_size": 1, "memory": "21MiB"}
+    with ds.insitu.loader(**options, keep=True) as loader:
+        assert (loader.plan.stride, loader.plan.budget.slots[1]) == (16, 1)
+        batches = iter(loader)
+        for _ in range(15):
+            next(batches)
+        loader.load_state_dict(loader.state_dict())
+        found = np.concatenate([batch["b"] for batch in loader])
+    np.testing.assert_array_equal(found, long[15:])
+    with ds.insitu.loader(**options, keep=True) as whole:
+        shares = [np.concatenate([batch["b"] for batch in whole.share(k, 3)]) for k in range(3)]
+    assert sorted(np.concatenate(shares)[:, 0].tolist()) == long[:, 0].tolist()

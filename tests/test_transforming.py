@@ -167,3 +167,21 @@ def test_what_a_transform_raises_says_where() -> None:
         with pytest.raises(ZeroDivisionError) as caught:
             list(source)
         assert "fail, at the batch of positions [0, 1, 2, 3]" in caught.value.__notes__[0]
+
+
+def test_a_transform_that_fails_loses_one_batch_alone() -> None:
+    """Also where small batches are made several at once."""
+    ds = xr.Dataset({"a": (("t", "x"), np.arange(80.0).reshape(40, 2))})
+
+    def bad(batch: Batch) -> None:
+        if batch.positions[0] == 3:
+            raise ValueError("once")
+
+    with ds.insitu.loader(variables=["a"], sample_dim="t", batch_size=1, batch_transforms=[bad]) as loader:
+        assert loader.plan.stride > 1
+        batches = iter(loader)
+        found = [int(next(batches).positions[0]) for _ in range(3)]
+        with pytest.raises(ValueError, match="once"):
+            next(batches)
+        found += [int(batch.positions[0]) for batch in batches]
+    assert found == [0, 1, 2, *range(4, 40)]

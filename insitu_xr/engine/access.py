@@ -355,6 +355,8 @@ class Access(Workers):
             self._m.meter.add(gather_seconds=took)
             for address in addresses:
                 self._shelf.unpin(address)
+            if ticket.error is not None and not ticket.ended:
+                self._give_up(ticket)  # a function of the caller failed: the rest is not waited for
             ticket.left -= len(addresses)
             if not ticket.left:
                 self._end(ticket)

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import math
 import mmap
+import os
 import threading
 import weakref
 from collections import deque
@@ -120,6 +121,10 @@ class BlockStore:
             self.limit = min(MOST_BYTES, sum(self._ceilings.values()))
             self._collect()
 
+    def renew(self) -> None:
+        """Begin anew in a forked child, where the lock may be held by a thread that there is none of."""
+        self._lock, self._free, self._held = threading.Lock(), {}, 0
+
     def tidy(self) -> None:
         """Let go of memory that came back and is more than may wait."""
         with self._lock:
@@ -198,6 +203,8 @@ class BlockStore:
 
 #: one for all loaders of a process, so that a new one starts with warm memory; before the first one, nothing waits
 BLOCKS = BlockStore(0)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=BLOCKS.renew)
 
 
 class ThreadMemory:

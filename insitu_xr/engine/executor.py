@@ -26,6 +26,8 @@ GROUP_JOBS = 16
 JOBS_AHEAD, FEW_JOBS = 64, 32
 #: batches that are planned at once, and beyond those that may be open: many of them may need no read of their own
 BATCHES_AT_ONCE, BATCHES_AHEAD = 16, 256
+#: but no more than this for the places of their samples
+AHEAD_BYTES = 1 << 20
 #: more batches may be open once threads were idle for this part of the time for want of them
 IDLE_PART = 0.1
 
@@ -64,6 +66,8 @@ class Executor(Workers):
         super().__init__(machine)
         self._order, self._size = order, size
         self._walks, self._spreads, self._most = walks, spreads, most
+        places = 8 * size * sum(len(store.group.columns) for store in machine.stores)
+        self._ahead = min(BATCHES_AHEAD, AHEAD_BYTES // max(1, places))
         self._board: Board[Job, Part] = Board(-(-len(order) // size), depth)
         self._open: dict[int, OpenBatch] = {}
         self._ready = threading.Condition(self._lock)
@@ -150,7 +154,10 @@ class Executor(Workers):
         board = self._board
         if board.deliverable() or board.delivered >= board.end or self._closed:
             self._ready.notify()
-        waits = self._arrived or board.has_part() or board.peek_read() or board.gather_ready() is not None
+        found = board.peek_read()
+        # A thread that is told of a read which there is no room for would tell the next before it rests, and so on.
+        read = found is not None and self._has_room(found[1])
+        waits = self._arrived or board.has_part() or read or board.gather_ready() is not None
         if self._idle and (waits or board.lacks_plan(FEW_JOBS)):
             self._work.notify()
 
@@ -179,7 +186,7 @@ class Executor(Workers):
         if board.planned and board.queued > FEW_JOBS:
             return
         jobs, batches = (JOBS_AHEAD, BATCHES_AT_ONCE) if board.planned else (1, 1)
-        while board.wants_plan(jobs, BATCHES_AHEAD) and (batches > 0 or board.lacks_plan(FEW_JOBS)):
+        while board.wants_plan(jobs, self._ahead) and (batches > 0 or board.lacks_plan(FEW_JOBS)):
             self._plan_batch()
             batches -= 1
 
@@ -228,13 +235,16 @@ class Executor(Workers):
             batch = self._allocated(number)
             self._board.begin_gather(self._m.gatherer.parts(len(batch.samples)))
 
+    def _has_room(self, job: Job) -> bool:
+        return job.source.synchronous or self._remote.has_room(job)
+
     def _next_read(self) -> Task | None:
         """The read whose turn it is, if there is room for it."""
         found = self._board.peek_read()
         if found is None:
             return None
         load, job = found
-        if not job.source.synchronous and not self._remote.has_room(job):
+        if not self._has_room(job):
             return None
         place: Place = load.where
         if not load.begun:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -97,6 +98,10 @@ class Workers:
             False if a thread was still stuck in a read after ``limits.close_seconds``; the slots must then not be
             used again, since that thread may yet write into one.
         """
+        if self._lock._is_owned():  # type: ignore[attr-defined]
+            # Garbage was collected by one of the threads in the midst of something: none can end before it goes on.
+            self._remote.stop(0)
+            return False
         deadline = time.monotonic() + self._m.limits.close_seconds
         quiet = self._remote.stop(self._m.limits.close_seconds)
         # Garbage may be collected on any thread: none may wait for itself, nor the loop for those that wait for it.
@@ -115,7 +120,8 @@ class Workers:
                 action = self._guarded(self._next_action)
                 self._wake()
                 if action is None:
-                    self._rest()
+                    if not self._closed:  # it may have been meanwhile, as garbage
+                        self._rest()
                     continue
                 self._lock.release()
                 try:
@@ -227,6 +233,10 @@ class Workers:
 def _carried(task: Task, raws: Callable[[], Iterator[Any]], tally: Tally) -> BaseException | None:
     """Carry a job out; returns what went wrong, for those who need it must see it rather than wait for ever."""
     try:
-        return carry_out(task, raws(), tally)
+        failure = carry_out(task, raws(), tally)
     except BaseException as error:  # of no chunk: a fault of a source, or ours
         return error
+    if failure is not None and failure.__cause__ is not None:
+        # Whoever keeps the error must not keep open files and memory by what the frames of its traceback refer to.
+        traceback.clear_frames(failure.__cause__.__traceback__)
+    return failure

@@ -153,7 +153,7 @@ class _Placing:
         layouts = [layout for group in groups for layout in group.layouts]
         raw = [(x, x.chunk_bytes * x.spec.chunks_per_job) for x in layouts]
         flying = max((size for x, size in raw if x.spec.asynchronous), default=0)
-        reading = max((size for x, size in raw if not x.spec.asynchronous), default=0)
+        reading = max((size for x, size in raw if not x.spec.asynchronous or x.spec.mixed), default=0)
         return cls(flying, reading + max((x.place_bytes for x in layouts), default=0))
 
     def threads(self, limits: Limits, room: int) -> int:

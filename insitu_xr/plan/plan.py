@@ -166,6 +166,11 @@ class ReadPlan:
         size, steps = self.step_size, -(-len(batches) // self.stride)
         return batch_uses(group.units(self.request, self.samples(epoch, batches)), size, steps, group.n_units)
 
+    def fits(self, budget: Budget, epoch: int, batches: range) -> bool:
+        """Whether the slots suffice for steps that begin with other batches than those of a whole epoch."""
+        groups = zip(self.groups, budget.slots, strict=True)
+        return all(not n or self.uses_alone(g, epoch, batches).largest <= n for g, n in groups)
+
     def spread_of(self, group: AccessGroup, epoch: int, batches: range, most: int) -> Spread:
         """The visits of a group whose chunks go straight into the batches."""
         return Spread(self.request, group, self.samples(epoch, batches), self.step_size, most)

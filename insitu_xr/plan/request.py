@@ -41,6 +41,8 @@ class VariableSpec:
     #: chunks of one read at most, and whether the store is read on zarr's event loop
     chunks_per_job: int = 1
     asynchronous: bool = False
+    #: whether other stores of it are read on the calling thread all the same
+    mixed: bool = False
     #: bytes of one stored chunk as it lies in the store, where that is fixed (no compression); 0 where unknown
     encoded_chunk_bytes: int = 0
     note: str = ""

@@ -67,6 +67,24 @@ sys.exit(int((array != 1).any()))
 """
 
 
+LOCKED = """
+import os, sys
+import numpy as np
+from insitu_xr.engine.blocks import BLOCKS
+with BLOCKS._lock:
+    child = os.fork()
+    if not child:
+        BLOCKS.array((1 << 20,), np.dtype("u1"))
+        os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+def test_a_fork_while_another_thread_asks_for_memory() -> None:
+    assert subprocess.run([sys.executable, "-c", LOCKED], check=False, timeout=60).returncode == 0
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
 def test_what_a_forked_child_writes_is_its_own() -> None:
     assert subprocess.run([sys.executable, "-c", FORKED], check=False).returncode == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -80,3 +81,19 @@ def test_a_chunk_that_cannot_be_decoded_is_told_from_one_that_cannot_be_read() -
     rows, tally = np.zeros((4, 16, 4), job.reader.layout.spec.dtype), Tally()
     failure = carry_out(task_of(job, rows), iter([np.zeros(3, "u1")]), tally)
     assert "'a/c/0/0/0' could not be decoded" in str(failure)
+
+
+def test_one_raw_chunk_is_held_at_a_time() -> None:
+    reader, (job, *_) = jobs_of(0)
+    before: list[Any] = []
+
+    def one_at_a_time() -> Iterator[Any]:
+        for chunk in job.chunks:
+            assert all(raw() is None for raw in before)
+            raw = [np.frombuffer(bytes(job.source.read([chunk]).raw[0].to_bytes()), np.uint8)]
+            before.append(weakref.ref(raw[0]))
+            yield raw.pop()
+
+    rows, tally = np.zeros((4, 16, 4), reader.layout.spec.dtype), Tally()
+    assert carry_out(task_of(job, rows), one_at_a_time(), tally) is None
+    assert len(before) == 2

@@ -356,7 +356,8 @@ def members(gap: int, steps: int = 120) -> xr.Dataset:
     parts[1] = xr.concat(
         [parts[1].isel(time=slice(0, gap)), filled, parts[1].isel(time=slice(gap + 1, None))], "time", **CONCAT
     )
-    return xr.concat(parts, "number", **CONCAT)
+    joined: xr.Dataset = xr.concat(parts, "number", **CONCAT)
+    return joined
 
 
 @pytest.mark.parametrize("gap", [1, 37, 60, 119])
