@@ -56,7 +56,9 @@ class Machinery:
         self._fresh = fresh
 
     def let_go(self, ceiling: int | None = None) -> None:
-        """Let go of all slots; the next epoch gets new ones."""
+        """Let go of all slots, even if an epoch that was closed is kept; the next one gets new ones."""
+        if self._machine is not None:
+            self._machine.let_go()
         self._machine = None
         self._ledger = Ledger(self._ledger.ceiling if ceiling is None else ceiling, self._ledger.peak)
 

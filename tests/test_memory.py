@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 from zarr.storage import MemoryStore
 
-from insitu_xr.testing import GatedStore
+from insitu_xr.engine.blocks import BLOCKS
+from insitu_xr.testing import GatedStore, InterceptingStore
 
 pytestmark = [
     pytest.mark.slow,  # every process reads 100 MiB, epoch after epoch
@@ -128,3 +131,75 @@ def test_one_variable_in_stores_that_are_read_in_different_ways(order: tuple[boo
     with ds.insitu.reader(["a"], sample_dim="t", memory=1_280_000) as reader:
         for at in (100, 3, 100):
             np.testing.assert_array_equal(reader.read([at])["a"][0], ds.a.isel(t=at).values)
+
+
+class SizedStore(InterceptingStore):
+    """Notes the sizes of all reads of data."""
+
+    sizes: ClassVar[list[int]] = []
+
+    async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
+        blob = await super().get(key, prototype, byte_range)
+        if blob is not None and "/c/" in key:
+            self.sizes.append(len(blob))
+        return blob
+
+
+@pytest.mark.parametrize("memory", ["2MiB", None])
+def test_gaps_that_are_read_over_in_shards_are_counted(memory: str | None) -> None:
+    """A stripe of a shard: one read of all of it where the ceiling has room, else as many as fit."""
+    store = MemoryStore()
+    array = zarr.create_array(
+        store,
+        name="a",
+        shape=(6, 512, 256),
+        chunks=(1, 32, 32),
+        shards=(1, 512, 256),
+        dtype="f4",
+        compressors=None,
+        dimension_names=("t", "y", "x"),
+    )
+    array[:] = np.random.default_rng(0).random(array.shape, "f4")
+    zarr.open_group(store, mode="a")
+    counted = SizedStore(store, sync=False)
+    ds = xr.open_zarr(counted, consolidated=False, chunks=None).isel(x=slice(0, 32))
+    with ds.insitu.loader(variables=["a"], sample_dim="t", batch_size=1, memory=memory) as loader:
+        counted.sizes.clear()
+        found = np.concatenate([batch["a"] for batch in loader])
+        needed, budget = 512 * 32 * 4, loader.plan.budget_of(0)
+        assert max(counted.sizes) <= max(needed, budget.inflight_bytes // 64)
+        if memory is None:
+            assert max(counted.sizes) > needed, "the default ceiling has room for gaps"
+        else:
+            assert sum(size for size in counted.sizes if size > 2052) <= 6 * needed, "an index takes 2052 bytes"
+    np.testing.assert_array_equal(found, array[:, :, :32])
+
+
+def test_what_is_closed_holds_no_memory() -> None:
+    store = MemoryStore()
+    xr.Dataset({"a": (("t", "x"), np.random.default_rng(0).random((16, 200_000), "f4"))}).to_zarr(
+        store, consolidated=False, encoding={"a": {"chunks": (1, 200_000)}}
+    )
+    ds = xr.open_zarr(store, consolidated=False, chunks=None)
+
+    def given() -> int:
+        BLOCKS.tidy()
+        return BLOCKS._given
+
+    gc.collect()
+    before = given()
+    reader = ds.insitu.reader(["a"], sample_dim="t")
+    for k in range(16):
+        reader.read(k)
+    assert given() > before
+    reader.close()
+    assert (given(), reader.stats.resident_bytes) == (before, 0)
+    loader = ds.insitu.loader(variables=["a"], sample_dim="t", batch_size=2, keep=True)
+    epoch = iter(loader)
+    assert sum(len(batch) for batch in epoch) == 16
+    assert given() > before
+    loader.close()
+    gc.collect()
+    assert (given(), loader.stats.resident_bytes) == (before, 0)
+    with pytest.raises(StopIteration):
+        next(epoch)

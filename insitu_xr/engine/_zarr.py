@@ -148,6 +148,10 @@ class StoredArray:
         self._into = direct_decoder(chain, self.dtype, array.order) if chain else None
         self._blosc = ends_in_blosc(chain)
 
+    def decoded_bytes(self, count: int) -> int:
+        """Bytes of so many chunks, decoded, padding included."""
+        return count * math.prod(self._spec.shape) * self.dtype.itemsize
+
     def encoded_chunk_bytes(self) -> int:
         """Bytes of one chunk in the store where the codecs fix it, else 0."""
         uneven = any(g.starts is not None for g in self.grids)

@@ -207,7 +207,15 @@ class Access(Workers):
                 self._end(ticket)
             self._copying.clear()
             self._work.notify_all()
-        return self._stop() if self._begun else True
+        quiet = self._stop() if self._begun else True
+        if quiet:
+            # Nobody writes into the slots any more, so whoever keeps the closed reader need not keep them.
+            with self._lock:
+                self._rows.clear()
+                for store in self._m.stores:
+                    store.let_go()
+                self._m.ledger.release(self._m.ledger.resident)
+        return quiet
 
     # -- the threads ---------------------------------------------------------------------------------------------
 
@@ -341,12 +349,13 @@ class Access(Workers):
         """Copy from a unit that is pinned; returns the seconds that it took."""
         began = time.perf_counter()
         first = self._shelf.slot(address) * self._slot_rows[address.group]
-        slot = self._rows[address.group][first : first + self._slot_rows[address.group]]
         try:
-            for copy in () if ticket.ended else ticket.copies[address]:
-                copy.run(slot)
+            if not ticket.ended:
+                slot = self._rows[address.group][first : first + self._slot_rows[address.group]]
+                for copy in ticket.copies[address]:
+                    copy.run(slot)
         except BaseException as error:
-            ticket.error = error
+            ticket.error = ticket.error or error
         return time.perf_counter() - began
 
     def _copied(self, ticket: Ticket, addresses: Sequence[Address], took: float) -> None:

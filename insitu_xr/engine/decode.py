@@ -66,6 +66,11 @@ class Job:
         """Decoded bytes that the raw chunks held at once stand for, at most."""
         return self.decoded_bytes if self.source.sharded else self.reader.layout.chunk_bytes
 
+    @property
+    def object_bytes(self) -> int:
+        """Bytes of the shard that holds its chunks, decoded; of one chunk where there are no shards."""
+        return self.source.chunks_per_object * self.reader.layout.chunk_bytes
+
     def failure(self, cause: BaseException, doing: str = "read", number: int = 0) -> ReadError:
         """The error to raise at the batch that needs these chunks, once so many of them were placed."""
         chunks = self.chunks if self.source.sharded else self.chunks[number : number + 1]

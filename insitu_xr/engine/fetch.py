@@ -17,7 +17,7 @@ from zarr.abc.store import RangeByteRequest
 from insitu_xr.engine._zarr import ByteRange, StoredArray, retries_itself, run_on_loop
 from insitu_xr.engine.failing import CorruptError
 from insitu_xr.engine.local import LocalFiles
-from insitu_xr.geometry.grid import AxisGrid, coalesce
+from insitu_xr.geometry.grid import AxisGrid, affordable_gap, coalesce
 from insitu_xr.limits import MIB
 
 Chunk = tuple[int, ...]
@@ -56,6 +56,8 @@ class Source(Protocol):
     decodes_into: bool
     #: of decoded chunks
     dtype: np.dtype[Any]
+    #: chunks that one stored object holds, at most
+    chunks_per_object: int
 
     def objects_of(self, chunks: Sequence[Chunk]) -> list[Chunk]:
         """The stored objects that hold chunks."""
@@ -73,8 +75,11 @@ class Source(Protocol):
         is read, and nothing raised, before the first is asked for.
         """
 
-    async def aread(self, chunks: Sequence[Chunk], gap: int = MIB) -> Fetched:
-        """Read chunks of one object; byte ranges that lie at most ``gap`` apart are read as one."""
+    async def aread(self, chunks: Sequence[Chunk], gap: int = MIB, room: int = MIB) -> Fetched:
+        """Read chunks of one object; byte ranges that lie at most ``gap`` apart are read as one.
+
+        What is read in all stays within ``room``, or the decoded size of the chunks if that is more.
+        """
 
     def decode(self, raw: Any, chunk: Chunk) -> npt.NDArray[Any]:
         """Decode a raw chunk; the fill value where ``raw`` is None."""
@@ -117,6 +122,7 @@ class ZarrSource:
         self.sharded = self.stored.sharded and self.stored.decodable
         self.patient = retries_itself(self.stored.store)
         self.dtype, self.decodes_into = self.stored.dtype, self.stored.decodes_into
+        self.chunks_per_object = self.stored.chunks_per_object
         self._max_gap = max_gap_bytes
         self._files = self.stored.local_files()
         self._indexes: dict[Chunk, Future[Any]] = {}
@@ -140,7 +146,7 @@ class ZarrSource:
             return Fetched(slow, gets=len(slow), bytes=sum(r.nbytes for r in slow))
         if not self.stored.synchronous:
             return run_on_loop(self.aread(chunks))
-        fetched: Fetched = self._drive(self._steps(chunks, MIB), self.key(chunks[0]))
+        fetched: Fetched = self._drive(self._steps(chunks, MIB, MIB), self.key(chunks[0]))
         return fetched
 
     def _drive(self, steps: Generator[ByteRange | Future[Any], Any, Any], key: str) -> Any:
@@ -193,9 +199,9 @@ class ZarrSource:
                 cost.bytes += length
             yield raw
 
-    async def aread(self, chunks: Sequence[Chunk], gap: int = MIB) -> Fetched:
+    async def aread(self, chunks: Sequence[Chunk], gap: int = MIB, room: int = MIB) -> Fetched:
         """Read chunks of one object on the event loop; byte ranges at most ``gap`` apart are read as one."""
-        steps, key, answer = self._steps(chunks, gap), self.key(chunks[0]), None
+        steps, key, answer = self._steps(chunks, gap, room), self.key(chunks[0]), None
         while True:
             try:
                 step = steps.send(answer)
@@ -210,7 +216,7 @@ class ZarrSource:
             except BaseException as error:
                 steps.throw(error)
 
-    def _steps(self, chunks: Sequence[Chunk], gap: int) -> Generator[ByteRange | Future[Any], Any, Fetched]:
+    def _steps(self, chunks: Sequence[Chunk], gap: int, room: int) -> Generator[ByteRange | Future[Any], Any, Fetched]:
         """What to read, step by step: yields a byte range of the object or a future, and is sent what it gave.
 
         Written once for both kinds of store; an error of a step is thrown in here.
@@ -227,8 +233,11 @@ class ZarrSource:
             return fetched
         spans = self.stored.ranges_in_shard(index, chunks, shard)
         present = [k for k, span in enumerate(spans) if span is not None]
-        gap = gap if self._max_gap is None else self._max_gap
-        for start, stop, members in coalesce([spans[k] for k in present], gap):  # type: ignore[misc]
+        wanted = [span for span in spans if span is not None]
+        gap = affordable_gap(
+            wanted, gap if self._max_gap is None else self._max_gap, max(room, self.stored.decoded_bytes(len(chunks)))
+        )
+        for start, stop, members in coalesce(wanted, gap):
             blob = yield RangeByteRequest(start, stop)
             fetched.gets += 1
             length = -1 if blob is None else len(blob)
@@ -318,7 +327,7 @@ class BlockSource:
         Given a slice per dimension, returns the values in the order of ``dims``; thread-safe.
     """
 
-    synchronous, sharded, decodes_into, patient = True, False, False, False
+    synchronous, sharded, decodes_into, patient, chunks_per_object = True, False, False, False, 1
 
     def __init__(
         self,
@@ -353,7 +362,7 @@ class BlockSource:
             cost.gets, cost.bytes = cost.gets + 1, cost.bytes + raw.nbytes
             yield raw
 
-    async def aread(self, chunks: Sequence[Chunk], gap: int = MIB) -> Fetched:
+    async def aread(self, chunks: Sequence[Chunk], gap: int = MIB, room: int = MIB) -> Fetched:
         """Never called: blocks are read on the calling thread."""
         raise NotImplementedError
 

@@ -92,6 +92,10 @@ class Gatherer:
         axes = [dims.index(d) for d in self.request.sample_dims if d in dims]
         return np.moveaxis(values, axes, range(len(axes)))
 
+    def let_go(self) -> None:
+        """Let go of the slots; nothing can be gathered any more."""
+        self._rows.clear()
+
     def views(self, name: str, arrays: Mapping[Key, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
         """Where a variable without windows goes in a batch: views of shape (samples, *field)."""
         found = []

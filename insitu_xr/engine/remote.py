@@ -12,6 +12,9 @@ from insitu_xr.engine.flights import Flight, Flights
 from insitu_xr.engine.pacing import Pace
 from insitu_xr.limits import Limits
 
+#: a read of several chunks of a shard may take this part of the bytes in flight, for gaps that it reads over
+GAP_PART = 64
+
 
 class RemoteReads:
     """Starts reads at the pace that pays.
@@ -44,7 +47,11 @@ class RemoteReads:
         """Whether one more read may be started."""
         if not self._bytes:
             return True
-        return self.under_way < self._pace.limit and self._bytes + job.raw_bytes <= self._most_bytes
+        return self.under_way < self._pace.limit and self._bytes + self.bytes_of(job) <= self._most_bytes
+
+    def bytes_of(self, job: Job) -> int:
+        """What a read may hold: its chunks, and gaps between them in a shard that cost less than another request."""
+        return max(job.raw_bytes, min(job.object_bytes, self._most_bytes // GAP_PART) if len(job.cells) > 1 else 0)
 
     def launch(
         self,
@@ -62,12 +69,13 @@ class RemoteReads:
             Called on the loop when it ends, with the time it began at, and what it brought or the error.
         """
         began, pace = time.perf_counter(), self._pace
-        self._bytes += job.raw_bytes
+        room = self.bytes_of(job)
+        self._bytes += room
         self.under_way += 1
         pace.launched(began)
         policy = Retry.of(self._limits, patient_store=job.source.patient)
         return self._flights.launch(
-            lambda: retried(lambda: job.source.aread(job.chunks, pace.gap_bytes), policy, refused),
+            lambda: retried(lambda: job.source.aread(job.chunks, pace.gap_bytes, room), policy, refused),
             lambda *end: land(began, *end),
             pace.hedge_after if self._limits.hedge else None,
         )
@@ -89,7 +97,7 @@ class RemoteReads:
 
     def placed(self, job: Job) -> None:
         """What a read brought is not held any more."""
-        self._bytes -= job.raw_bytes
+        self._bytes -= self.bytes_of(job)
 
     def stop(self, timeout: float) -> bool:
         """Cancel what is under way and wait for its end; returns whether all ended in time. Idempotent."""

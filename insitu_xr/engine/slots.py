@@ -77,6 +77,11 @@ class SlotStore:
         """Slot of every unit that is in place."""
         return {unit: slot for slot, unit in self._unit_of.items()}
 
+    def let_go(self) -> None:
+        """Let go of all memory; the store cannot be used any more."""
+        self.arenas.clear()
+        self._unit_of.clear()
+
     def rows(self, variable: str) -> npt.NDArray[Any]:
         """An arena as rows of the field, shape (slots * rows, *field)."""
         arena = self.arenas[variable]

@@ -106,3 +106,9 @@ class Machine(Tools):
     """What the epochs of one loader share: the tools, and what makes batches out of slots."""
 
     gatherer: Gatherer
+
+    def let_go(self) -> None:
+        """Let go of all slots; nothing can be carried out any more."""
+        for store in self.stores:
+            store.let_go()
+        self.gatherer.let_go()

@@ -166,7 +166,7 @@ class Workers:
 
     def _launch(self, task: Task) -> Any:
         """Start a read on zarr's loop; returns at once, with what it can be given up by."""
-        self._hold(task.job.raw_bytes)
+        self._hold(self._remote.bytes_of(task.job))
         return self._remote.launch(task.job, self._refused, lambda *end: self._landed(task, *end))
 
     def _note(
@@ -199,7 +199,7 @@ class Workers:
             else:
                 assert error is not None
                 self._remote.placed(task.job)
-                self._note([], [(task, failure_of(task.job, error, "read"))], Tally(), task.job.raw_bytes)
+                self._note([], [(task, failure_of(task.job, error, "read"))], Tally(), self._remote.bytes_of(task.job))
             self._wake()
 
     def _read(self, tasks: Sequence[Task], held: int) -> Callable[[], None]:
@@ -225,7 +225,7 @@ class Workers:
         def note() -> None:
             self._remote.placed(job)
             done, failed = ([task], []) if failure is None else ([], [(task, failure)])
-            self._note(done, failed, tally, job.raw_bytes + job.reader.layout.place_bytes)
+            self._note(done, failed, tally, self._remote.bytes_of(job) + job.reader.layout.place_bytes)
 
         return note
 

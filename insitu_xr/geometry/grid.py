@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -153,3 +154,23 @@ def coalesce(ranges: Sequence[tuple[int, int]], max_gap: int) -> list[tuple[int,
         else:
             merged.append((start, stop, [number]))
     return merged
+
+
+def affordable_gap(ranges: Sequence[tuple[int, int]], max_gap: int, room: int) -> int:
+    """The largest gap to merge byte ranges over, so that all that is read together stays within ``room``.
+
+    Examples
+    --------
+    >>> ranges = [(0, 10), (12, 20), (30, 40), (44, 50)]
+    >>> [affordable_gap(ranges, 8, room) for room in (34, 36, 40, 50)], affordable_gap(ranges, 100, 50)
+    ([0, 2, 4, 4], 10)
+    """
+    ordered = sorted(ranges)
+    total, gap = sum(stop - start for start, stop in ordered), 0
+    holes = sorted(after[0] - before[1] for before, after in pairwise(ordered))
+    for hole, alike in groupby(h for h in holes if 0 < h <= max_gap):
+        total += hole * sum(1 for _ in alike)
+        if total > room:
+            break
+        gap = hole
+    return gap

@@ -125,7 +125,8 @@ class Lookup:
         values = np.asarray(given)
         if values.dtype.kind not in "iuf":
             raise self._wrong_kind("numbers", given)
-        ticks = values.astype(self.axis.ticks.dtype)
+        with np.errstate(invalid="ignore"):  # what is no number is none of the labels
+            ticks = values.astype(self.axis.ticks.dtype)
         exact = np.asarray(ticks == values)
         if self.axis.kind == "position":
             ticks = np.where((ticks < 0) & (ticks >= -len(self.axis)), ticks + len(self.axis), ticks)
