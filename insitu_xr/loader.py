@@ -346,7 +346,7 @@ class Loader:
     def close(self) -> None:
         """Stop, and let go of all memory. Idempotent."""
         self._stop_running()
-        self._machinery.discard()
+        self._machinery.close()
         self._closed = True
 
     def __enter__(self) -> Self:

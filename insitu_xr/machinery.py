@@ -56,9 +56,7 @@ class Machinery:
         self._fresh = fresh
 
     def let_go(self, ceiling: int | None = None) -> None:
-        """Let go of all slots, even if an epoch that was closed is kept; the next one gets new ones."""
-        if self._machine is not None:
-            self._machine.let_go()
+        """Let go of all slots; the next epoch gets new ones."""
         self._machine = None
         self._ledger = Ledger(self._ledger.ceiling if ceiling is None else ceiling, self._ledger.peak)
 
@@ -66,6 +64,12 @@ class Machinery:
         """Let go of slots that a stuck read may yet write into."""
         self.let_go()
         self._materials.forget_pending()
+
+    def close(self) -> None:
+        """Let go of all memory, even if an epoch that was closed is kept."""
+        if self._machine is not None:
+            self._machine.let_go()
+        self.discard()
 
     def executor(
         self, plan: ReadPlan, budget: Budget, epoch: int, batches: range, every: range, *, keeping: bool
