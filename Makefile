@@ -20,10 +20,10 @@ example-finetune:  ## train a U-Net on half a gigabyte of weather, then on real 
 
 test: check types docs pytest  ## everything: what .ci/run runs
 
-check:           ## under a minute: format, lint, types of the package, layers, architecture
+check:           ## some seconds: format, lint, layers, architecture
 	@python=$(test_python) && .ci/check "$$python"
 
-types:           ## types of tests and examples as well
+types:           ## types, strict, of everything
 	@python=$(test_python) && set -x && MYPY_NUM_WORKERS=$${MYPY_NUM_WORKERS:-2} "$$python" -m mypy
 
 docs:            ## build docs/_build/html, warnings are errors
